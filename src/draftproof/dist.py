@@ -1,0 +1,160 @@
+"""One distribution over the vocabulary: dense, or on a few ids, or on a single one.
+
+What it is for: p and q as the engine handles them. A row cut to its top 50 tokens or to its argmax keeps only
+those ids, so that verifying it costs 50 numbers and not 50 000; `dense()` gives the plain array back.
+
+Guarantees: probabilities are float64, or exact when built from Fractions; ids outside the support have
+probability exactly zero. `excess` and `residual` agree with their obvious twins in `draftproof.rule`
+(tests/core/test_dist.py). What it does not do: check sums on the fast path; `checked` does, at the border.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from draftproof.errors import BadTable, InvalidValue
+
+Array = npt.NDArray[Any]
+Prob = float | Fraction
+
+
+class Dist:
+    """Probabilities of the ids `ids` (ascending), zero elsewhere; `ids is None` means all of them.
+
+    probs: shape (len(ids),) or (size,), float64 or object (Fractions). Treated as immutable.
+    """
+
+    __slots__ = ("ids", "probs", "size")
+
+    def __init__(self, probs: Array, *, ids: npt.NDArray[np.int64] | None = None, size: int | None = None) -> None:
+        self.probs = probs
+        self.ids = ids
+        self.size = len(probs) if size is None else size
+
+    @classmethod
+    def point(cls, token: int, size: int) -> Dist:
+        """The point mass on one token, as deterministic drafters and temperature 0 have it."""
+        if not 0 <= token < size:
+            raise InvalidValue(f"token {token}", f"ids are 0..{size - 1}")
+        return cls(np.ones(1, dtype=np.int64), ids=np.array([token], dtype=np.int64), size=size)
+
+    @classmethod
+    def checked(cls, probs: Any, what: str = "distribution") -> Dist:
+        """A dense distribution from any sequence or array, refused (BadTable) if it is not one.
+
+        Fractions and ints must sum to exactly one; floats to within 1e-6, and are then divided by their sum.
+        """
+        values = exact_or_float(probs)
+        if values.ndim != 1 or len(values) == 0:
+            raise BadTable(f"{what} has shape {values.shape}", "one probability per token")
+        if values.dtype != object and not np.isfinite(values).all():
+            raise BadTable(f"{what} contains NaN or infinity", "probabilities are finite")
+        if (values < 0).any():
+            raise BadTable(f"{what} has a negative entry", "probabilities are >= 0")
+        total = values.sum()
+        if values.dtype == object:
+            if total != 1:
+                raise BadTable(f"{what} sums to {total}", "probabilities sum to exactly 1")
+        else:
+            if abs(total - 1) > 1e-6:  # the border's tolerance for typed-in decimals, not a change of the rule
+                raise BadTable(f"{what} sums to {total:.9g}", "probabilities sum to 1")
+            values = values / total
+        return cls(values)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the probabilities are Fractions or integers rather than floats."""
+        return self.probs.dtype != np.float64
+
+    @property
+    def token(self) -> int | None:
+        """The only possible token, if there is only one entry; None otherwise."""
+        return int(self.ids[0]) if self.ids is not None and len(self.ids) == 1 else None
+
+    def prob(self, token: int) -> Prob:
+        """Probability of one token."""
+        if self.ids is None:
+            return _scalar(self.probs[token])
+        where = int(np.searchsorted(self.ids, token))
+        if where < len(self.ids) and self.ids[where] == token:
+            return _scalar(self.probs[where])
+        return 0
+
+    def token_at(self, index: int) -> int:
+        """The id behind an index into `probs`."""
+        return index if self.ids is None else int(self.ids[index])
+
+    def dense(self) -> Array:
+        """All probabilities, shape (size,), in this distribution's own dtype."""
+        if self.ids is None:
+            return self.probs
+        full = np.zeros(self.size, dtype=self.probs.dtype)
+        full[self.ids] = self.probs
+        return full
+
+    def top(self, n: int) -> list[tuple[int, Prob]]:
+        """The n most probable tokens with their probabilities, ties by smaller id."""
+        order = np.lexsort((np.arange(len(self.probs)), -self.probs))[:n]
+        return [(self.token_at(int(i)), _scalar(self.probs[i])) for i in order]
+
+    def __repr__(self) -> str:
+        return f"Dist({dict(self.top(5))}, size={self.size})"
+
+
+def excess(p: Dist, q: Dist, weight: Prob = 1) -> tuple[Dist, Prob]:
+    """(weight * p - q)+ left unnormalised, and its sum.
+
+    With weight 1 the sum is Z and the first part is the residual before division (derivation, section 4);
+    other weights serve block verification. Exact zeros stay exact zeros.
+    """
+    assert p.size == q.size
+    values = p.probs * weight if weight != 1 else p.probs
+    if q.ids is None:
+        values = values - (q.probs if p.ids is None else q.probs[p.ids])
+    else:
+        where = _positions(p, q.ids)
+        known = where >= 0
+        values = np.array(values, dtype=np.result_type(values, q.probs))
+        values[where[known]] -= q.probs[known]
+    values = np.maximum(values, 0)
+    return Dist(values, ids=p.ids, size=p.size), _scalar(values.sum())
+
+
+def residual(p: Dist, q: Dist, weight: Prob = 1) -> Dist | None:
+    """norm((weight * p - q)+), or None where its mass Z is zero and nothing can be divided."""
+    rest, z = excess(p, q, weight)
+    if not z > 0:
+        return None
+    if p.token is not None:  # one possible token stays the only one
+        return p
+    return Dist(rest.probs / (Fraction(z) if rest.exact else z), ids=rest.ids, size=rest.size)
+
+
+def exact_or_float(probs: Any) -> Array:
+    """A 1-D array: object dtype if any entry is a Fraction (or all are ints), float64 otherwise."""
+    if isinstance(probs, np.ndarray):
+        return probs if probs.dtype == object else probs.astype(np.float64)
+    if hasattr(probs, "detach"):  # a torch tensor, without importing torch
+        return np.asarray(probs.detach().cpu().numpy(), dtype=np.float64)
+    values = list(probs)
+    if any(isinstance(v, Fraction) for v in values) or all(isinstance(v, int) for v in values):
+        exact = np.empty(len(values), dtype=object)
+        exact[:] = [Fraction(v) for v in values]
+        return exact
+    return np.array(values, dtype=np.float64)
+
+
+def _positions(p: Dist, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where each of `ids` lies in p.probs; -1 for those outside p's support."""
+    if p.ids is None:
+        return ids
+    at = np.minimum(np.searchsorted(p.ids, ids), len(p.ids) - 1)
+    return np.where(p.ids[at] == ids, at, -1)
+
+
+def _scalar(value: Any) -> Prob:
+    return value if isinstance(value, Fraction) else value.item() if isinstance(value, np.generic) else value

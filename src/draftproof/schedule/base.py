@@ -1,0 +1,67 @@
+"""The schedule protocol: how many tokens to draft, and how many of those to verify.
+
+Guarantees asked of an implementation: it is non-anticipating. Whether position k is verified depends on nothing
+computed from the token at k or a later one (algorithms.md, section 7); stopping after a token because of what it
+is is allowed, dropping it because of what it is is not. What a schedule does not do: touch tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from draftproof.draft.base import Proposal
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What a schedule may know of a request before anything is drafted.
+
+    id: the sequence. length: tokens committed. room: the most tokens that may be drafted (budget and context
+    allow no more). drafter: name of its drafter.
+    """
+
+    id: int
+    length: int
+    room: int
+    drafter: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """What happened in a round, told to the schedule when it is over.
+
+    drafted / admitted / accepted: per request, in the order of the slots. Seconds are wall time of the round.
+    """
+
+    slots: Seq[Slot]
+    drafters: Seq[str]
+    drafted: Seq[int]
+    admitted: Seq[int]
+    accepted: Seq[int]
+    target_seconds: float
+    draft_seconds: float
+    other_seconds: float
+
+
+@runtime_checkable
+class Schedule(Protocol):
+    """A policy for draft lengths."""
+
+    @property
+    def name(self) -> str:
+        """As written on the command line."""
+        ...
+
+    def lengths(self, slots: Seq[Slot]) -> list[int]:
+        """How many tokens to draft for each request, each between 0 and its room."""
+        ...
+
+    def admit(self, slots: Seq[Slot], proposals: Seq[Proposal]) -> list[int]:
+        """How many tokens of each proposal to verify, each between 0 and its length."""
+        ...
+
+    def observe(self, record: RoundRecord) -> None:
+        """The round is over."""
+        ...

@@ -1,0 +1,129 @@
+"""The target protocol: a language model that scores several sequences at once and can roll back.
+
+What it is for: everything that produces rows (the target itself, a draft model, a toy table) looks
+like this to the engine. A target holds one cache per open sequence; nothing else is remembered.
+
+Guarantees asked of an implementation: `score` returns one row per requested position, computed from
+exactly the tokens cached so far plus the new ones up to that position; after `rollback(seq, n)` every
+later row equals that of a fresh prefill of the first n tokens (up to rounding). What it does not do:
+sampling, stopping, randomness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from draftproof.errors import InvalidValue
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LogitRows:
+    """Unnormalised log-probabilities, shape (rows, vocab), float32 or float64, finite or -inf."""
+
+    values: Array
+
+
+@dataclass(frozen=True, slots=True)
+class ProbRows:
+    """Probabilities, shape (rows, vocab): float64, or an object array of `fractions.Fraction`.
+
+    A type of its own so that probabilities can never be mistaken for logits.
+    """
+
+    values: Array
+
+
+Rows = LogitRows | ProbRows
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """New tokens for one open sequence, and how many of the last rows are wanted.
+
+    `tokens` are appended to the sequence's cache; row j of the answer is the next-token row after
+    `tokens[len(tokens) - rows + j]`. A prompt of 500 tokens is fed with rows=1: only its last row is
+    computed by the output head.
+    """
+
+    handle: int
+    tokens: Seq[int]
+    rows: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.rows <= len(self.tokens):
+            raise InvalidValue(f"rows={self.rows} for {len(self.tokens)} new tokens", "1 <= rows <= len(tokens)")
+
+
+@runtime_checkable
+class Target(Protocol):
+    """A causal language model behind per-sequence caches."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in reports."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids a row covers; every id in a feed is below it."""
+        ...
+
+    @property
+    def context_limit(self) -> int | None:
+        """The most tokens one sequence may hold, or None when there is no limit."""
+        ...
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Ids that end an answer by default."""
+        ...
+
+    def open(self) -> int:
+        """A new empty sequence; the handle names it until `close`."""
+        ...
+
+    def close(self, handle: int) -> None:
+        """Free the sequence. Closing twice is an error of the caller."""
+        ...
+
+    def length(self, handle: int) -> int:
+        """How many tokens the cache of this sequence holds now."""
+        ...
+
+    def score(self, feeds: Seq[Feed]) -> list[Rows]:
+        """One forward pass over all feeds (ragged); one `Rows` per feed, in order, shape (feed.rows, vocab)."""
+        ...
+
+    def rollback(self, handle: int, length: int) -> None:
+        """Forget every token from `length` on; 0 <= length <= self.length(handle)."""
+        ...
+
+
+def check_logits(values: Array, *, position: int, row: int, who: str) -> None:
+    """Raise BadLogits if one row of logits contains NaN or +inf, or nothing finite.
+
+    `values` has shape (vocab,). One pass over the row: the maximum is NaN, +inf or -inf exactly in the
+    three bad cases.
+    """
+    from draftproof.errors import BadLogits
+
+    top = values.max()
+    if np.isnan(top):
+        what = "NaN"
+    elif top == np.inf:
+        what = "+inf"
+    elif top == -np.inf:
+        what = "no finite entry"
+    else:
+        return
+    raise BadLogits(
+        f"{who}: logits with {what} at position {position}, row {row} of the pass",
+        "the model or its dtype is broken; try float32, or another checkpoint",
+    )
