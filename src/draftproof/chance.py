@@ -191,6 +191,10 @@ class SeededChance:
         with np.errstate(divide="ignore", over="ignore"):
             return dist.token_at(int(np.argmin(noise / weights)))
 
+    def peek(self) -> float:
+        """The first uniform of this address, in [0, 1), leaving the streams in use as they are; for traces."""
+        return float(SeededChance(self.seed, self._address)._stream().random())
+
     def _stream(self) -> np.random.Generator:
         if self._generator is None:
             a = self._address

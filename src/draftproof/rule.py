@@ -45,7 +45,7 @@ def residual(p: AnyArray, q: AnyArray) -> AnyArray:
     """
     _same_shape(p, q)
     missing = _where(p > q, p - q, 0)
-    z = missing.sum(axis=-1)[..., None]
+    z = missing.sum(axis=-1, keepdims=True)
     empty = z == 0
     return _where(empty, p, missing / _where(empty, 1, z))
 
@@ -63,8 +63,8 @@ def output_distribution(p: AnyArray, q: AnyArray) -> AnyArray:
     rejection as the algorithm meets it, 1 - sum q alpha, so that a wrong factor anywhere shows.
     """
     accepted = q * accept_prob(p, q)
-    rejected = 1 - accepted.sum(axis=-1)
-    return accepted + rejected[..., None] * residual(p, q)
+    rejected = 1 - accepted.sum(axis=-1, keepdims=True)
+    return accepted + rejected * residual(p, q)
 
 
 def _same_shape(p: AnyArray, q: AnyArray) -> None:

@@ -49,7 +49,11 @@ def race_outcomes(region: Region, dist: Dist) -> list[tuple[int, Region, Prob]]:
 
 def volume(region: Region) -> Prob:
     """P(E in region)."""
-    return sum((abs(_det(simplex)) for simplex in region), start=Fraction(0))
+    total: Prob = Fraction(0)
+    for simplex in region:
+        share: Any = _det(simplex)  # abs() of a union of number types has no common type
+        total = total + abs(share)
+    return total
 
 
 def _keep(region: Region, i: int, a: Prob, j: int, b: Prob) -> Region:

@@ -1,0 +1,133 @@
+"""What `draftproof prove` proves: the production engine's joint law on every combination of its parts.
+
+Guarantees: each case runs `draftproof.engine.Engine` itself (rounds, drafter, schedule, verifier, commits, cache and
+rollback) over every branch and compares the joint law of the whole answer with the product of the target's own p.
+The error is reported as it is; on these tables it must be the Fraction 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from time import perf_counter
+
+from draftproof.dist import Prob
+from draftproof.engine import Engine
+from draftproof.proof.engine_law import engine_law, target_law
+from draftproof.proof.toys import DRAFTERS, PROMPT, toy_model, toy_target
+from draftproof.registry import make_verifier
+from draftproof.sampling.params import SamplingParams
+from draftproof.schedule.base import Schedule
+from draftproof.schedule.fixed import FixedSchedule
+
+VERIFIERS = ("token", "block", "match", "coupled")
+SCHEDULES: dict[str, Callable[[int], Schedule]] = {"fixed": FixedSchedule}
+VOCABULARIES = (2, 3, 4)
+LENGTHS = (0, 1, 2, 3)
+ANSWER = 4
+
+Law = dict[tuple[int, ...], Prob]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first answer, in lexicographic order, whose probabilities differ."""
+
+    answer: tuple[int, ...]
+    got: Prob
+    expected: Prob
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one case found. error: the largest absolute difference of any answer's probability."""
+
+    name: str
+    answers: int
+    error: Prob
+    difference: Difference | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One combination. `temperature` is 1 or 0, `requests` how many share the engine (with different prompts)."""
+
+    verifier: str
+    drafter: str
+    schedule: str
+    vocab_size: int
+    length: int
+    temperature: float = 1.0
+    requests: int = 1
+
+    @property
+    def group(self) -> str:
+        """The line of the report this case belongs to."""
+        return f"{self.verifier} x {self.drafter} x {self.schedule}"
+
+    @property
+    def name(self) -> str:
+        """Group and sizes."""
+        greedy = ", greedy" if self.temperature == 0 else ""
+        return f"{self.group}: vocabulary {self.vocab_size}, draft {self.length}, requests {self.requests}{greedy}"
+
+    def run(self) -> Outcome:
+        """Enumerate and compare."""
+        started = perf_counter()
+        # Two requests: shorter answers and other prompts, so that they accept differently and end apart.
+        sizes = [ANSWER] if self.requests == 1 else [2, 3, 2][: self.requests]
+        prompts = [(*PROMPT, *([1] * i)) for i in range(self.requests)]
+        params = [SamplingParams(max_tokens=n, temperature=self.temperature) for n in sizes]
+
+        def build() -> Engine:
+            return Engine(
+                toy_target(self.vocab_size),
+                drafter=DRAFTERS[self.drafter](self.vocab_size),
+                verifier=make_verifier(self.verifier),
+                schedule=SCHEDULES[self.schedule](self.length),
+            )
+
+        got = engine_law(build, list(zip(prompts, params, strict=True)))
+        model, eos = toy_model(self.vocab_size), frozenset([self.vocab_size - 1])
+        singles = [target_law(model, prompt, p, eos) for prompt, p in zip(prompts, params, strict=True)]
+        return compare(self.name, got, product(singles), perf_counter() - started)
+
+
+def product(laws: list[Law]) -> dict[tuple[tuple[int, ...], ...], Prob]:
+    """The joint law of independent answers."""
+    joint: dict[tuple[tuple[int, ...], ...], Prob] = {(): Fraction(1)}
+    for law in laws:
+        joint = {(*a, b): w * v for a, w in joint.items() for b, v in law.items()}
+    return joint
+
+
+def compare(
+    name: str,
+    got: dict[tuple[tuple[int, ...], ...], Prob],
+    expected: dict[tuple[tuple[int, ...], ...], Prob],
+    seconds: float,
+) -> Outcome:
+    """Both laws, answer by answer."""
+    error: Prob = Fraction(0)
+    first: Difference | None = None
+    for answers in sorted(got.keys() | expected.keys()):
+        a, b = got.get(answers, Fraction(0)), expected.get(answers, Fraction(0))
+        gap = a - b if a > b else b - a
+        if gap > 0 and first is None:
+            first = Difference(sum(answers, ()), a, b)
+        error = max(error, gap)
+    return Outcome(name, len(expected), error, first, seconds)
+
+
+def engine_cases() -> Iterator[Case]:
+    """Every verifier x drafter x schedule, on every vocabulary and draft length; then batches and temperature 0."""
+    for verifier in VERIFIERS:
+        for drafter in DRAFTERS:
+            for schedule in SCHEDULES:
+                for vocab_size in VOCABULARIES:
+                    for length in LENGTHS:
+                        yield Case(verifier, drafter, schedule, vocab_size, length)
+                yield Case(verifier, drafter, schedule, 3, 3, temperature=0)
+                yield Case(verifier, drafter, schedule, 2, 2, requests=2)

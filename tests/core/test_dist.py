@@ -1,0 +1,85 @@
+"""Distributions in their three forms, against the dense obvious twin in `rule`."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftproof import rule
+from draftproof.dist import Dist, excess, residual
+from draftproof.errors import BadTable, InvalidValue
+
+
+@st.composite
+def dists(draw, size):
+    """A dense, sparse or point distribution over `size` tokens, of Fractions or floats."""
+    weights = draw(st.lists(st.integers(0, 4), min_size=size, max_size=size).filter(any))
+    probs = np.empty(size, dtype=object)
+    probs[:] = [Fraction(w, sum(weights)) for w in weights]
+    if draw(st.booleans()):
+        probs = probs.astype(np.float64)
+    form = draw(st.sampled_from(["dense", "sparse", "point"]))
+    if form == "point":
+        return Dist.point(draw(st.integers(0, size - 1)), size)
+    if form == "sparse":
+        ids = np.flatnonzero(probs > 0)
+        return Dist(probs[ids], ids=ids, size=size)
+    return Dist(probs)
+
+
+pairs = st.integers(1, 6).flatmap(lambda size: st.tuples(dists(size), dists(size)))
+
+
+@given(pairs)
+def test_residual_equals_its_dense_twin(pair):
+    p, q = pair
+    z = rule.reject_prob(p.dense(), q.dense())
+    rest = residual(p, q)
+    if rest is None:
+        assert z == 0
+    else:
+        wanted = rule.residual(p.dense(), q.dense())
+        assert np.allclose(rest.dense().astype(float), wanted.astype(float), atol=1e-15)
+        if p.probs.dtype == object and q.probs.dtype != np.float64 and p.token is None:
+            assert (rest.dense() == wanted).all()
+
+
+@given(pairs, st.fractions(0, 1))
+def test_weighted_excess_equals_its_dense_twin(pair, weight):
+    p, q = pair
+    rest, mass = excess(p, q, weight)
+    wanted = np.maximum(p.dense() * weight - q.dense(), 0)
+    assert np.allclose(rest.dense().astype(float), wanted.astype(float), atol=1e-15)
+    assert float(mass) == pytest.approx(float(wanted.sum()), abs=1e-14)
+
+
+@given(st.integers(1, 6).flatmap(dists))
+def test_prob_and_dense_agree_for_every_token(dist):
+    dense = dist.dense()
+    assert [dist.prob(x) for x in range(dist.size)] == list(dense)
+
+
+def test_top_orders_ties_by_smaller_id():
+    assert [t for t, _ in Dist(np.array([0.2, 0.3, 0.2, 0.3])).top(4)] == [1, 3, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("probs", "what"),
+    [
+        ([0.5, 0.6], "sums to 1.1"),
+        ([Fraction(1, 2), Fraction(1, 3)], "sums to 5/6"),
+        ([1.5, -0.5], "negative"),
+        ([float("nan"), 1.0], "NaN"),
+        ([], "shape"),
+    ],
+)
+def test_what_is_no_distribution_is_refused(probs, what):
+    with pytest.raises(BadTable, match=what):
+        Dist.checked(probs)
+
+
+def test_a_point_outside_the_vocabulary_is_refused():
+    with pytest.raises(InvalidValue):
+        Dist.point(3, 3)
