@@ -54,13 +54,16 @@ class Proposal:
 
     q: one distribution per token, or None for a point mass; q=None altogether means all are point masses.
     confidence: for schedules that cut a block: confidence[k] estimates P(token k survives | those before it did)
-    and must be computed without looking at token k or later ones. drafter: who proposed.
+    and must be computed without looking at token k or later ones. drafter: who proposed. stratum: a small number
+    telling how the proposal was found (such as the length of a match), computed from committed tokens alone;
+    schedules keep separate acceptance statistics by it.
     """
 
     tokens: Seq[int] = ()
     q: Seq[Dist | None] | None = None
     drafter: str = ""
     confidence: Seq[float] | None = None
+    stratum: int = 0
 
     def __post_init__(self) -> None:
         for what, values in (("q", self.q), ("confidence", self.confidence)):
@@ -80,6 +83,7 @@ class Proposal:
             None if q is None else q[:length],
             self.drafter,
             None if confidence is None else confidence[:length],
+            self.stratum,
         )
 
 

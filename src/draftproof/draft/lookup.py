@@ -38,9 +38,9 @@ class LookupDrafter:
         for request in requests:
             index = self._indexes[request.id]
             index.extend(request.tokens)
-            start = index.find(request.tokens)
-            tokens = [] if start is None else copy_from(request.tokens, start, request.limit)
-            proposals.append(Proposal(tokens, drafter=self.name))
+            start, size = index.find(request.tokens)
+            tokens = copy_from(request.tokens, start, request.limit) if size else []
+            proposals.append(Proposal(tokens, drafter=self.name, stratum=size))
         return proposals
 
 
@@ -68,10 +68,11 @@ class _NgramIndex:
                     self._after[tuple(tokens[end - size : end])] = end
         self._known = len(tokens)
 
-    def find(self, tokens: Seq[int]) -> int | None:
+    def find(self, tokens: Seq[int]) -> tuple[int, int]:
+        """(position after the latest match, its length in tokens); length 0 if there is none."""
         for size in self._sizes:
             if size < len(tokens):
                 start = self._after.get(tuple(tokens[-size:]))
                 if start is not None:
-                    return start
-        return None
+                    return start, size
+        return 0, 0

@@ -51,19 +51,22 @@ class SuffixDrafter:
         for request in requests:
             text = self._texts[request.id]
             text.extend(request.tokens)
-            proposals.append(Proposal(self._one(text, request.limit), drafter=self.name))
+            matched, tokens = self._one(text, request.limit)
+            # Matches of 2, 3-4, 5-8, 9-16 ... tokens are told apart.
+            proposals.append(Proposal(tokens, drafter=self.name, stratum=matched.bit_length()))
         return proposals
 
-    def _one(self, text: _Text, limit: int) -> list[int]:
+    def _one(self, text: _Text, limit: int) -> tuple[int, list[int]]:
+        """The length of the best match and what followed it."""
         length, end = text.own.match
         count = min(limit, REACH * length)
         if length >= max(self.shortest, text.length):
-            return copy_from(text.own.tokens, end + 1, count)
+            return length, copy_from(text.own.tokens, end + 1, count)
         if text.length >= self.shortest:
             start = text.memory.recent[text.state] + 1
             found = text.memory.tokens[start : start + min(limit, REACH * text.length)]
-            return found[: found.index(SEPARATOR)] if SEPARATOR in found else found
-        return []
+            return text.length, found[: found.index(SEPARATOR)] if SEPARATOR in found else found
+        return 0, []
 
     def _keep(self, tokens: list[int]) -> None:
         """Add an ended sequence to the memory; when it is over-full the newest half stays."""
