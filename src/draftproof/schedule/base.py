@@ -32,14 +32,16 @@ class Slot:
 class RoundRecord:
     """What happened in a round, told to the schedule when it is over.
 
-    drafted / admitted / accepted: per request, in the order of the slots. Seconds are wall time of the round.
+    Per request, in the order of the slots: what was proposed, how many tokens were admitted, how many of those were
+    accepted and emitted, and all emitted tokens. rows: of the target pass, prompts included. Seconds: wall time.
     """
 
     slots: Seq[Slot]
-    drafters: Seq[str]
-    drafted: Seq[int]
+    proposals: Seq[Proposal]
     admitted: Seq[int]
     accepted: Seq[int]
+    emitted: Seq[Seq[int]]
+    rows: int
     target_seconds: float
     draft_seconds: float
     other_seconds: float
@@ -64,4 +66,12 @@ class Schedule(Protocol):
 
     def observe(self, record: RoundRecord) -> None:
         """The round is over."""
+        ...
+
+    def off_reason(self, id: int) -> str | None:
+        """Why speculation is off for this request now, in one line with the figures; None while it is on."""
+        ...
+
+    def forget(self, id: int) -> None:
+        """The request has ended."""
         ...

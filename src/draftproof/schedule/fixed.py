@@ -32,3 +32,9 @@ class FixedSchedule:
 
     def observe(self, record: RoundRecord) -> None:
         """Nothing is learnt."""
+
+    def off_reason(self, id: int) -> str | None:
+        return None if self.length else "the draft length is 0"
+
+    def forget(self, id: int) -> None:
+        """Nothing is kept."""

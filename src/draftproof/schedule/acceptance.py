@@ -1,0 +1,58 @@
+"""How likely drafted tokens are to survive, estimated from past rounds with decay.
+
+What it is for: adaptive schedules. Estimates are kept per drafter, per stratum of its proposals (how the proposal was
+found, such as the length of a match) and per position of the block.
+
+Guarantees: reads past rounds only. Pools numerators and denominators; starts from a prior worth a few observations,
+optimistic enough that a new drafter is tried. What it does not do: look at tokens.
+"""
+
+from __future__ import annotations
+
+from draftproof.errors import InvalidValue
+
+DECAY = 0.98  # weight of an observation after one more observation of the same kind: about the last 50 count
+PRIOR = 0.6  # acceptance assumed of a drafter never seen
+PRIOR_WEIGHT = 2.0  # in observations
+
+Key = tuple[str, int, int]
+"""(drafter, stratum, position)."""
+
+
+class Acceptance:
+    """P(token at position k accepted | everything before it was), for k = 0, 1, ..."""
+
+    def __init__(self, decay: float = DECAY) -> None:
+        if not 0 < decay <= 1:
+            raise InvalidValue(f"decay {decay}", "in (0, 1]")
+        self.decay = decay
+        self._seen: dict[Key, tuple[float, float]] = {}
+
+    def observe(self, drafter: str, stratum: int, verified: int, accepted: int) -> None:
+        """A block of `verified` tokens had its first `accepted` accepted."""
+        for position in range(min(accepted + 1, verified)):
+            self._count(drafter, stratum, position, hit=position < accepted)
+
+    def _count(self, drafter: str, stratum: int, position: int, *, hit: bool) -> None:
+        key = (drafter, stratum, position)
+        hits, total = self._seen.get(key, (0.0, 0.0))
+        self._seen[key] = (hits * self.decay + hit, total * self.decay + 1)
+
+    def estimate(self, drafter: str, stratum: int, position: int) -> float:
+        """The estimate at one position. What has not been seen leans on the position before it."""
+        hits, total = self._seen.get((drafter, stratum, position), (0.0, 0.0))
+        prior = PRIOR if position == 0 else self.estimate(drafter, stratum, position - 1)
+        return (hits + PRIOR_WEIGHT * prior) / (total + PRIOR_WEIGHT)
+
+    def survivals(self, drafter: str, stratum: int, length: int) -> list[float]:
+        """P(at least k+1 tokens accepted) for k = 0..length-1: non-increasing."""
+        result: list[float] = []
+        alive = 1.0
+        for position in range(length):
+            alive *= self.estimate(drafter, stratum, position)
+            result.append(alive)
+        return result
+
+    def observations(self, drafter: str) -> float:
+        """How many first-position observations of this drafter count now (decayed)."""
+        return sum(total for (name, _, position), (_, total) in self._seen.items() if name == drafter and not position)

@@ -1,0 +1,148 @@
+"""The adaptive schedule: in every round, the draft lengths that promise the most tokens per second.
+
+What it is for: speculation that never loses. It weighs the machine's own cost curve against the acceptance seen in
+past rounds, per drafter, match stratum and position; where no length pays it verifies nothing, which costs what plain
+decoding costs, and says why.
+
+Guarantees: non-anticipating. Lengths are functions of past rounds, measured seconds, and (for proposals) of their
+length and stratum, which are functions of committed tokens. When off, point-mass proposals are still made (they are
+nearly free) and compared with what plain decoding then emits: P(equal) is the acceptance they would have had, so
+nothing is spent on probing. Drafters that cost time are probed, within `PROBE_SHARE` of all time.
+
+Source: algorithms.md, section 7 (the theorem and the expected-value curve).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+
+from draftproof.draft.base import Proposal
+from draftproof.errors import InvalidValue
+from draftproof.schedule.acceptance import Acceptance
+from draftproof.schedule.allocate import best_rows
+from draftproof.schedule.base import RoundRecord, Slot
+from draftproof.schedule.costs import CostCurve
+from draftproof.schedule.fixed import LONGEST
+
+PROBE_SHARE = 0.01  # of all time, spent on trying a costly drafter that is switched off
+FIRST_TRY = 3  # tokens drafted before a drafter's cost is known
+CHEAP = 0.01  # of a plain pass: drafters below this per token always propose
+MEMORY = 0.9  # weight kept by the running averages of seconds
+
+
+class AdaptiveSchedule:
+    """longest: most tokens to draft. costs: the target's cost curve on this machine."""
+
+    name = "adaptive"
+
+    def __init__(self, costs: CostCurve, longest: int = 8) -> None:
+        if not 0 <= longest <= LONGEST:
+            raise InvalidValue(f"draft length {longest}", f"0 to {LONGEST}; 0 is plain decoding")
+        self.costs = costs
+        self.longest = longest
+        self.acceptance = Acceptance()
+        self._draft_seconds: dict[str, float] = {}  # per drafted token, by drafter
+        self._rest_seconds = 0.0
+        self._elapsed = 0.0
+        self._probed = 0.0
+        self._off: dict[int, str] = {}
+
+    # -- the protocol ------------------------------------------------------------------------------------
+
+    def lengths(self, slots: Seq[Slot]) -> list[int]:
+        caps = [min(self.longest, slot.room) for slot in slots]
+        costly = [i for i, slot in enumerate(slots) if caps[i] and not self._cheap(slot)]
+        if not costly:
+            return caps
+        context = max(slot.length for slot in slots)
+        per_token = max(self._draft_seconds.get(slots[i].drafter, 0.0) for i in costly)
+        survivals = [
+            self.acceptance.survivals(slots[i].drafter, 0, self._known_cap(slots[i], caps[i])) if i in costly else []
+            for i in range(len(slots))
+        ]
+        best = best_rows(survivals, lambda rows, longest: self._round(rows, context) + per_token * longest)
+        lengths = [best.lengths[i] if i in costly else caps[i] for i in range(len(slots))]
+        if not any(lengths[i] for i in costly):
+            self._probe(slots, costly, lengths, per_token, context)
+        return lengths
+
+    def admit(self, slots: Seq[Slot], proposals: Seq[Proposal]) -> list[int]:
+        # What a costly drafter drafted is paid for and was decided before; only its rows are weighed again.
+        survivals = [
+            self.acceptance.survivals(p.drafter, p.stratum, len(p.tokens)) if p.tokens else [] for p in proposals
+        ]
+        context = max((slot.length for slot in slots), default=0)
+        best = best_rows(survivals, lambda rows, longest: self._round(rows, context))
+        admitted = [
+            len(p.tokens) if p.tokens and not self._cheap(slot) else n
+            for slot, p, n in zip(slots, proposals, best.lengths, strict=True)
+        ]
+        for slot, p, n in zip(slots, proposals, admitted, strict=True):
+            self._explain(slot, p, n, context, len(slots))
+        return admitted
+
+    def observe(self, record: RoundRecord) -> None:
+        context = max((slot.length for slot in record.slots), default=0)
+        self.costs.observe(record.rows, context, record.target_seconds)
+        for i, proposal in enumerate(record.proposals):
+            verified, accepted = record.admitted[i], record.accepted[i]
+            whole = accepted == verified and len(record.emitted[i]) == verified + 1
+            if whole and verified < len(proposal.tokens) and proposal.q is None:
+                # The token after the admitted ones was drawn from p: had the next point mass been verified, it
+                # would have been accepted with exactly the probability that it is equal.
+                hit = proposal.tokens[verified] == record.emitted[i][verified]
+                verified, accepted = verified + 1, accepted + hit
+            self.acceptance.observe(proposal.drafter, proposal.stratum, verified, accepted)
+        self._learn_seconds(record)
+
+    def off_reason(self, id: int) -> str | None:
+        return self._off.get(id)
+
+    def forget(self, id: int) -> None:
+        self._off.pop(id, None)
+
+    # -- seconds -----------------------------------------------------------------------------------------
+
+    def _round(self, rows: int, context: int) -> float:
+        return self.costs.seconds(rows, context) + self._rest_seconds
+
+    def _cheap(self, slot: Slot) -> bool:
+        known = self._draft_seconds.get(slot.drafter)
+        return known is not None and known < CHEAP * self.costs.seconds(1, slot.length)
+
+    def _known_cap(self, slot: Slot, cap: int) -> int:
+        return cap if slot.drafter in self._draft_seconds else min(cap, FIRST_TRY)
+
+    def _learn_seconds(self, record: RoundRecord) -> None:
+        if not self.costs.refine:
+            return
+        self._elapsed += record.target_seconds + record.draft_seconds + record.other_seconds
+        self._rest_seconds = MEMORY * self._rest_seconds + (1 - MEMORY) * record.other_seconds
+        drafted = max((len(p.tokens) for p in record.proposals), default=0)
+        name = record.slots[0].drafter
+        per_token = record.draft_seconds / max(drafted, 1)
+        known = self._draft_seconds.get(name)
+        self._draft_seconds[name] = per_token if known is None else MEMORY * known + (1 - MEMORY) * per_token
+
+    # -- off ---------------------------------------------------------------------------------------------
+
+    def _probe(self, slots: Seq[Slot], costly: Seq[int], lengths: list[int], per_token: float, context: int) -> None:
+        """Draft a little for one request if the time lost by probes so far allows it."""
+        extra = self._round(len(slots) + 1, context) - self._round(len(slots), context) + per_token
+        if self._probed + extra <= PROBE_SHARE * self._elapsed:
+            self._probed += extra
+            lengths[costly[0]] = 1
+
+    def _explain(self, slot: Slot, proposal: Proposal, admitted: int, context: int, requests: int) -> None:
+        if admitted:
+            self._off.pop(slot.id, None)
+            return
+        if not proposal.tokens and slot.room > 0 and self._cheap(slot):
+            return  # nothing was found this time; that is not a decision
+        plain, one_more = self._round(requests, context), self._round(requests + 1, context)
+        name = proposal.drafter or slot.drafter
+        estimate = self.acceptance.estimate(name, proposal.stratum, 0)
+        self._off[slot.id] = (
+            f"{name}: acceptance {estimate:.2f} does not pay; one more row costs {1e3 * (one_more - plain):.2g} ms "
+            f"on a pass of {1e3 * plain:.3g} ms"
+        )

@@ -1,0 +1,122 @@
+"""What a round costs on the machine at hand: seconds of a target pass by rows and context.
+
+What it is for: schedules weigh expected tokens against these seconds. A curve is measured on the loaded target in
+well under two seconds, or given (simulation, proofs), and refined from real rounds.
+
+Guarantees: never decreasing in rows; between measured points it is linear, beyond them it continues the last slope.
+What it does not do: know why a machine is slow; a drift beyond `DRIFT` marks the curve as stale.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Seq
+from time import perf_counter
+
+from draftproof.errors import InvalidValue
+from draftproof.target.base import Feed, Target
+
+ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
+DRIFT = 0.3  # share by which real rounds may disagree with the curve before it is measured again
+MEMORY = 0.9  # weight kept by what was known when a round adds its own time
+STEADY = 16  # rounds that must agree that the curve is wrong
+
+
+class CostCurve:
+    """seconds(rows, context), from points {rows: seconds} measured at a short context.
+
+    refine=False keeps the points as given: proofs and simulations need schedules that do not read clocks.
+    """
+
+    def __init__(self, points: Mapping[int, float], *, refine: bool = True) -> None:
+        if not points or any(rows < 1 or seconds <= 0 for rows, seconds in points.items()):
+            raise InvalidValue(f"cost curve {dict(points)}", "{rows >= 1: seconds > 0}, at least one point")
+        self._rows = tuple(sorted(points))
+        self._seconds = tuple(_rising([points[rows] for rows in self._rows]))
+        self.refine = refine
+        self._scale: dict[int, float] = {}
+        self._disagreed = 0
+
+    @property
+    def points(self) -> dict[int, float]:
+        """The measured points, made non-decreasing."""
+        return dict(zip(self._rows, self._seconds, strict=True))
+
+    @property
+    def stale(self) -> bool:
+        """Whether the last STEADY rounds all disagreed with the curve's shape-preserving scale by more than DRIFT."""
+        return self._disagreed >= STEADY
+
+    def seconds(self, rows: int, context: int = 0) -> float:
+        """Expected seconds of one target pass over `rows` rows in all."""
+        return self._base(rows) * self._scale.get(_bucket(context), self._nearest_scale(context))
+
+    def observe(self, rows: int, context: int, seconds: float) -> None:
+        """A real pass took this long. Prompts (passes far wider than the curve) are not rounds and are left out."""
+        if not self.refine or rows > self._rows[-1] or seconds <= 0:
+            return
+        bucket = _bucket(context)
+        ratio = seconds / self._base(rows)
+        known = self._scale.get(bucket, self._nearest_scale(context))
+        wrong = abs(ratio / known - 1) > DRIFT
+        self._disagreed = self._disagreed + 1 if wrong else 0
+        self._scale[bucket] = MEMORY * known + (1 - MEMORY) * ratio
+
+    def _base(self, rows: int) -> float:
+        at, seconds = self._rows, self._seconds
+        if rows <= at[0]:
+            return seconds[0]
+        for i in range(1, len(at)):
+            if rows <= at[i] or i == len(at) - 1:
+                slope = (seconds[i] - seconds[i - 1]) / (at[i] - at[i - 1])
+                return seconds[i] + slope * (rows - at[i])
+        return seconds[0] * rows / at[0]  # one point alone: as many times as dear
+
+    def _nearest_scale(self, context: int) -> float:
+        if not self._scale:
+            return 1.0
+        bucket = _bucket(context)
+        return self._scale[min(self._scale, key=lambda known: abs(known - bucket))]
+
+
+def measure(
+    target: Target, *, longest: int, budget: float = 1.0, clock: Callable[[], float] = perf_counter
+) -> CostCurve:
+    """Time passes of 1..longest+1 rows on a scratch sequence: medians of interleaved repeats in `budget` seconds."""
+    wanted = [rows for rows in ROWS if rows <= max(longest + 1, 2)]
+    if target.context_limit is not None:
+        wanted = [rows for rows in wanted if rows + 16 <= target.context_limit] or [1]
+    token = next(i for i in range(target.vocab_size) if i not in target.eos_ids or target.vocab_size == 1)
+    handle = target.open()
+    times: dict[int, list[float]] = {rows: [] for rows in wanted}
+    try:
+        target.score([Feed(handle, [token] * 16, rows=1)])
+        for rows in wanted:  # first calls compile or allocate; they are not the cost of a round
+            _timed(target, handle, token, rows, clock)
+        ends = clock() + budget
+        while clock() < ends or not times[wanted[-1]]:
+            for rows in wanted:
+                times[rows].append(_timed(target, handle, token, rows, clock))
+    finally:
+        target.close(handle)
+    return CostCurve({rows: statistics.median(seconds) for rows, seconds in times.items()})
+
+
+def _timed(target: Target, handle: int, token: int, rows: int, clock: Callable[[], float]) -> float:
+    length = target.length(handle)
+    started = clock()
+    target.score([Feed(handle, [token] * rows, rows=rows)])
+    target.rollback(handle, length)
+    return clock() - started
+
+
+def _rising(seconds: Seq[float]) -> list[float]:
+    rising: list[float] = []
+    for value in seconds:
+        rising.append(max(value, rising[-1]) if rising else value)
+    return rising
+
+
+def _bucket(context: int) -> int:
+    return max(context, 1).bit_length()
