@@ -1,0 +1,5 @@
+"""`python -m draftproof`."""
+
+from draftproof.cli.main import main
+
+main()

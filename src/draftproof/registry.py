@@ -1,0 +1,150 @@
+"""Names to parts: drafters, verifiers and schedules as they are written on the command line.
+
+What it is for: `--draft lookup`, `--draft model:ID`, `--draft lookup+model:ID`, `--verifier block`. A drafter or
+verifier in another package is found by entry point, in the groups `draftproof.drafters` and `draftproof.verifiers`.
+
+Guarantees: an unknown name lists the known ones; every drafter is checked against the target's vocabulary before it
+is used. What it does not do: load the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any
+
+from draftproof.draft.base import Drafter
+from draftproof.draft.chain import ChainDrafter
+from draftproof.draft.lookup import LookupDrafter
+from draftproof.draft.model import ModelDrafter
+from draftproof.draft.none import NoDrafter
+from draftproof.draft.suffix import SuffixDrafter
+from draftproof.errors import InvalidValue, UnknownName, VocabularyMismatch
+from draftproof.schedule.base import Schedule
+from draftproof.schedule.fixed import FixedSchedule
+from draftproof.target.base import Target
+from draftproof.text import Tokenizer
+from draftproof.verify.base import Verifier
+from draftproof.verify.block import BlockVerifier
+from draftproof.verify.coupled import CoupledVerifier
+from draftproof.verify.match import MatchVerifier
+from draftproof.verify.token import TokenVerifier
+
+DRAFTER_GROUP = "draftproof.drafters"
+VERIFIER_GROUP = "draftproof.verifiers"
+
+
+@dataclass(frozen=True, slots=True)
+class DraftContext:
+    """What a drafter may need to be built.
+
+    argument: the text after the colon of its name ("model:ID" -> "ID"), empty without one. target, tokenizer: those
+    of the engine. load_model: loads another model as (target, tokenizer), in the engine's own manner.
+    """
+
+    argument: str
+    target: Target
+    tokenizer: Tokenizer | None
+    load_model: Callable[[str], tuple[Target, Tokenizer | None]]
+
+
+DrafterFactory = Callable[[DraftContext], Drafter]
+
+
+def _model(context: DraftContext) -> Drafter:
+    if not context.argument:
+        raise InvalidValue("draft 'model' without a model", "write model:ID, the draft model's name, folder or file")
+    model, tokenizer = context.load_model(context.argument)
+    drafter = ModelDrafter(model, name=f"model:{context.argument}")
+    drafter.check_vocabulary(context.target)
+    if tokenizer and context.tokenizer and tokenizer.fingerprint() != context.tokenizer.fingerprint():
+        raise VocabularyMismatch(
+            f"draft {context.argument} and target {context.target.name} have different tokenizers",
+            "use a draft model with the target's own tokenizer",
+        )
+    return drafter
+
+
+def _without_argument(make: Callable[[], Drafter]) -> DrafterFactory:
+    def factory(context: DraftContext) -> Drafter:
+        if context.argument:
+            raise InvalidValue(f"a drafter that takes no argument was given {context.argument!r}", "leave it out")
+        return make()
+
+    return factory
+
+
+_DRAFTERS: dict[str, DrafterFactory] = {
+    "none": _without_argument(NoDrafter),
+    "lookup": _without_argument(LookupDrafter),
+    "suffix": _without_argument(SuffixDrafter),
+    "model": _model,
+}
+_VERIFIERS: dict[str, Callable[[], Verifier]] = {
+    "token": TokenVerifier,
+    "block": BlockVerifier,
+    "match": MatchVerifier,
+    "coupled": CoupledVerifier,
+}
+
+
+def drafter_names() -> list[str]:
+    """Known drafters, those of other packages included."""
+    return sorted({*_DRAFTERS, *(e.name for e in entry_points(group=DRAFTER_GROUP))})
+
+
+def verifier_names() -> list[str]:
+    """Known verifiers, those of other packages included."""
+    return sorted({*_VERIFIERS, *(e.name for e in entry_points(group=VERIFIER_GROUP))})
+
+
+def check_drafter(spec: str) -> None:
+    """Raise UnknownName if a name in the spec is not known: a cheap check before a target is loaded."""
+    for part in spec.split("+"):
+        name = part.strip().partition(":")[0]
+        if name not in drafter_names():
+            raise UnknownName("drafter", name, drafter_names())
+
+
+def make_drafter(spec: str, context: DraftContext) -> Drafter:
+    """The drafter(s) of "name", "name:argument" or several joined by "+", asked in that order.
+
+    Raises UnknownName, InvalidValue, VocabularyMismatch, and whatever loading a draft model raises.
+    """
+    parts = spec.split("+")
+    drafters = [_one_drafter(part.strip(), context) for part in parts]
+    return drafters[0] if len(drafters) == 1 else ChainDrafter(drafters)
+
+
+def make_verifier(name: str) -> Verifier:
+    """The verifier of this name; UnknownName lists the known ones."""
+    found = _find(name, _VERIFIERS, VERIFIER_GROUP)
+    if found is None:
+        raise UnknownName("verifier", name, verifier_names())
+    verifier: Verifier = found()
+    return verifier
+
+
+def make_schedule(name: str, length: int) -> Schedule:
+    """The schedule of this name, with the draft length it is fixed at or limited to."""
+    if name == "fixed":
+        return FixedSchedule(length)
+    raise UnknownName("schedule", name, ["fixed"])
+
+
+def _one_drafter(spec: str, context: DraftContext) -> Drafter:
+    name, _, argument = spec.partition(":")
+    check_drafter(name)
+    factory = _find(name, _DRAFTERS, DRAFTER_GROUP)
+    drafter: Drafter = factory(DraftContext(argument, context.target, context.tokenizer, context.load_model))
+    return drafter
+
+
+def _find(name: str, own: dict[str, Any], group: str) -> Any:
+    if name in own:
+        return own[name]
+    for entry in entry_points(group=group):
+        if entry.name == name:
+            return entry.load()
+    return None
