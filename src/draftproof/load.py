@@ -17,7 +17,7 @@ from draftproof.errors import InvalidValue, MissingExtra
 from draftproof.models.cache import Progress, silent
 from draftproof.models.store import resolve
 from draftproof.models.tokenizer import FileTokenizer
-from draftproof.registry import DraftContext, check_drafter, make_drafter, make_schedule, make_verifier
+from draftproof.registry import DraftContext, check_drafter, check_schedule, make_drafter, make_schedule, make_verifier
 from draftproof.target.base import Target
 from draftproof.text import Tokenizer
 
@@ -78,20 +78,21 @@ def load_engine(
     *,
     draft: str = "lookup",
     verifier: str = "token",
-    schedule: str = "fixed",
-    draft_length: int = 4,
+    schedule: str = "adaptive",
+    draft_length: int = 8,
     options: LoadOptions | None = None,
     progress: Progress = silent,
 ) -> Engine:
     """An engine ready to answer; `Engine.load` is this function.
 
     draft: "none", "lookup", "suffix", "model:ID", several joined by "+", or a drafter of another package. verifier:
-    "token", "block", "match", "coupled". draft_length: 0..64 tokens a round.
+    "token", "block", "match", "coupled". schedule: "adaptive" or "fixed". draft_length: 0..64 tokens a round; the
+    most that "adaptive" takes.
     """
     started = perf_counter()
     check_drafter(draft)
     chosen_verifier = make_verifier(verifier)  # names are checked before anything slow happens
-    chosen_schedule = make_schedule(schedule, draft_length)
+    check_schedule(schedule, draft_length)
     target, tokenizer = load_target(model, options, progress=progress)
 
     def load_model(name: str) -> tuple[Target, Tokenizer | None]:
@@ -102,7 +103,7 @@ def load_engine(
         target,
         drafter=drafter,
         verifier=chosen_verifier,
-        schedule=chosen_schedule,
+        schedule=make_schedule(schedule, draft_length, target, repr(options or LoadOptions())),
         tokenizer=tokenizer,
         load_seconds=perf_counter() - started,
     )

@@ -21,7 +21,10 @@ from draftproof.draft.model import ModelDrafter
 from draftproof.draft.none import NoDrafter
 from draftproof.draft.suffix import SuffixDrafter
 from draftproof.errors import InvalidValue, UnknownName, VocabularyMismatch
+from draftproof.schedule.adaptive import AdaptiveSchedule
 from draftproof.schedule.base import Schedule
+from draftproof.schedule.costs import measure
+from draftproof.schedule.curves import load_or_measure
 from draftproof.schedule.fixed import FixedSchedule
 from draftproof.target.base import Target
 from draftproof.text import Tokenizer
@@ -33,6 +36,7 @@ from draftproof.verify.token import TokenVerifier
 
 DRAFTER_GROUP = "draftproof.drafters"
 VERIFIER_GROUP = "draftproof.verifiers"
+AGAIN_SECONDS = 0.5  # spent on measuring a curve again that real rounds have disproved
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +130,32 @@ def make_verifier(name: str) -> Verifier:
     return verifier
 
 
-def make_schedule(name: str, length: int) -> Schedule:
-    """The schedule of this name, with the draft length it is fixed at or limited to."""
+def schedule_names() -> list[str]:
+    """Known schedules."""
+    return ["adaptive", "fixed"]
+
+
+def check_schedule(name: str, length: int) -> None:
+    """Raise UnknownName or InvalidValue: a cheap check before a target is loaded."""
+    if name not in schedule_names():
+        raise UnknownName("schedule", name, schedule_names())
+    FixedSchedule(length)
+
+
+def make_schedule(name: str, length: int, target: Target, runtime: str) -> Schedule:
+    """The schedule of this name, with the draft length it is fixed at or limited to.
+
+    "adaptive" measures the target's cost curve, or takes the one kept for this model, runtime and machine. runtime:
+    whatever else changes the target's speed, such as dtype and threads.
+    """
+    check_schedule(name, length)
     if name == "fixed":
         return FixedSchedule(length)
-    raise UnknownName("schedule", name, ["fixed"])
+    return AdaptiveSchedule(
+        load_or_measure(target, runtime, length),
+        length,
+        measure_again=lambda: measure(target, longest=length, budget=AGAIN_SECONDS),
+    )
 
 
 def _one_drafter(spec: str, context: DraftContext) -> Drafter:

@@ -18,11 +18,28 @@ from draftproof.proof.engine_law import engine_law, target_law
 from draftproof.proof.toys import DRAFTERS, PROMPT, toy_model, toy_target
 from draftproof.registry import make_verifier
 from draftproof.sampling.params import SamplingParams
+from draftproof.schedule.adaptive import AdaptiveSchedule
 from draftproof.schedule.base import Schedule
+from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import FixedSchedule
 
 VERIFIERS = ("token", "block", "match", "coupled")
-SCHEDULES: dict[str, Callable[[int], Schedule]] = {"fixed": FixedSchedule}
+# Fixed costs: a proof must not read clocks. On the first curve drafting pays until acceptance is seen to be poor; on the
+# second it hardly ever does, so that the schedule goes off, watches unverified point masses, and comes back.
+CHEAP_ROWS = {1: 1.0, 2: 1.2, 4: 1.5}
+DEAR_ROWS = {1: 1.0, 2: 1.55, 4: 2.6}
+FREE_DRAFTS = {"lookup": 0.0, "suffix": 0.0, "mixed": 0.0}
+
+
+def _adaptive(points: dict[int, float]) -> Callable[[int], Schedule]:
+    return lambda length: AdaptiveSchedule(CostCurve(points, refine=False), length, draft_seconds=FREE_DRAFTS)
+
+
+SCHEDULES: dict[str, Callable[[int], Schedule]] = {
+    "fixed": FixedSchedule,
+    "adaptive": _adaptive(CHEAP_ROWS),
+    "adaptive, dear rows": _adaptive(DEAR_ROWS),
+}
 VOCABULARIES = (2, 3, 4)
 LENGTHS = (0, 1, 2, 3)
 ANSWER = 4

@@ -5,21 +5,24 @@ argmin E_x / w_x with one vector E of independent exponentials. What earlier rac
 {E_j / w_j <= E_k / w_k}; the law of the next race is conditional on it.
 
 Guarantees: probabilities are rational when the weights are, for any number of races and any vocabulary (the cost
-grows quickly: 2 to 5 tokens). For two races it equals the formula of algorithms.md, section 9.
+grows quickly: 2 to 6 tokens). For two races it equals the formula of algorithms.md, section 9.
 
 How: for independent Exp(1) variables, E / sum(E) is uniform on the simplex, so the probability of a simplicial cone
-whose rays are scaled to sum one is |det(rays)|. A cone is cut by a hyperplane by bisecting edges that cross it.
+is |det(rays)| once its rays are scaled to sum one. A cone is cut by a hyperplane by bisecting edges that cross it.
+Rational weights become integers (a race does not change when all weights are scaled), and rays stay integers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence as Seq
 from fractions import Fraction
 from typing import Any
 
 from draftproof.dist import Dist, Prob
 
-Ray = tuple[Prob, ...]
+Number = int | float
+Ray = tuple[Number, ...]
 Simplex = tuple[Ray, ...]
 Region = tuple[Simplex, ...]
 """A union of simplicial cones with disjoint interiors; each is given by as many rays as there are tokens."""
@@ -27,13 +30,13 @@ Region = tuple[Simplex, ...]
 
 def everywhere(size: int) -> Region:
     """The whole positive orthant: nothing is known about E."""
-    one, zero = Fraction(1), Fraction(0)
-    return (tuple(tuple(one if i == j else zero for j in range(size)) for i in range(size)),)
+    return (tuple(tuple(int(i == j) for j in range(size)) for i in range(size)),)
 
 
 def race_outcomes(region: Region, dist: Dist) -> list[tuple[int, Region, Prob]]:
     """Each possible winner of a race with weights `dist`: (token, what is then known, its joint probability)."""
-    entrants = [(dist.token_at(i), w) for i, w in enumerate(dist.probs.tolist()) if w > 0]
+    weights = _integers(dist.probs.tolist())
+    entrants = [(dist.token_at(i), w) for i, w in enumerate(weights) if w > 0]
     outcomes = []
     for token, weight in entrants:
         won = region
@@ -51,12 +54,21 @@ def volume(region: Region) -> Prob:
     """P(E in region)."""
     total: Prob = Fraction(0)
     for simplex in region:
-        share: Any = _det(simplex)  # abs() of a union of number types has no common type
-        total = total + abs(share)
+        scale = math.prod(sum(ray) for ray in simplex)
+        size: Any = abs(_det(simplex))
+        total = total + (Fraction(size, scale) if isinstance(scale, int) else size / scale)
     return total
 
 
-def _keep(region: Region, i: int, a: Prob, j: int, b: Prob) -> Region:
+def _integers(weights: Seq[Any]) -> list[Number]:
+    """Weights with the denominators multiplied out; floats are left as they are."""
+    if not all(isinstance(w, Fraction | int) for w in weights):
+        return [float(w) for w in weights]
+    common = math.lcm(*(Fraction(w).denominator for w in weights))
+    return [int(w * common) for w in weights]
+
+
+def _keep(region: Region, i: int, a: Number, j: int, b: Number) -> Region:
     """The part of the region where a * E_i <= b * E_j."""
     kept: list[Simplex] = []
     waiting = list(region)
@@ -68,7 +80,7 @@ def _keep(region: Region, i: int, a: Prob, j: int, b: Prob) -> Region:
         elif any(s < 0 for s in side):
             plus = max(range(len(side)), key=lambda k: side[k])
             minus = min(range(len(side)), key=lambda k: side[k])
-            cut = _scaled(
+            cut = _primitive(
                 [side[plus] * m - side[minus] * p for p, m in zip(simplex[plus], simplex[minus], strict=True)]
             )
             waiting.extend(
@@ -77,27 +89,31 @@ def _keep(region: Region, i: int, a: Prob, j: int, b: Prob) -> Region:
     return tuple(kept)
 
 
-def _scaled(ray: Seq[Prob]) -> Ray:
+def _primitive(ray: Seq[Number]) -> Ray:
+    """The same direction with small numbers: divided by the greatest common divisor, or by the sum if floats."""
+    if all(isinstance(x, int) for x in ray):
+        divisor = math.gcd(*(x for x in ray if isinstance(x, int)))
+        return tuple(x // divisor for x in ray)
     total = sum(ray)
-    return tuple(r / total for r in ray)
+    return tuple(x / total for x in ray)
 
 
-def _det(rows: Simplex) -> Prob:
-    """Determinant by elimination, exact on Fractions."""
-    matrix: list[list[Any]] = [list(row) for row in rows]  # Any: Fractions or floats, never mixed
-    size = len(matrix)
-    value: Any = Fraction(1)
-    for c in range(size):
-        _, pivot = max((abs(matrix[r][c]), r) for r in range(c, size))
+def _det(rows: Simplex) -> Number:
+    """Determinant; on integers by fraction-free elimination (Bareiss 1968), so it stays an integer."""
+    matrix: list[list[Any]] = [list(row) for row in rows]
+    whole = all(isinstance(x, int) for row in matrix for x in row)
+    sign, before = 1, 1
+    for c in range(len(matrix) - 1):
+        pivot = max(range(c, len(matrix)), key=lambda r, c=c: abs(matrix[r][c]))
         if matrix[pivot][c] == 0:
-            return Fraction(0)
+            return 0
         if pivot != c:
             matrix[c], matrix[pivot] = matrix[pivot], matrix[c]
-            value = -value
-        value = value * matrix[c][c]
-        for r in range(c + 1, size):
-            factor = matrix[r][c] / matrix[c][c]
-            if factor != 0:
-                matrix[r] = [x - factor * y for x, y in zip(matrix[r], matrix[c], strict=True)]
-    result: Prob = value
+            sign = -sign
+        for r in range(c + 1, len(matrix)):
+            for k in range(c + 1, len(matrix)):
+                crossed = matrix[r][k] * matrix[c][c] - matrix[r][c] * matrix[c][k]
+                matrix[r][k] = crossed // before if whole else crossed / before
+        before = matrix[c][c]
+    result: Number = sign * matrix[-1][-1]
     return result

@@ -55,6 +55,8 @@ class EngineProcess:
         for event in after.engine.round():
             if isinstance(event, TokenEvent):
                 after.answers[event.request] += (event.token,)
+        for sequence in after.engine.live.values():
+            chance.decided(sequence.id, len(sequence.tokens))
         return after
 
     def outcome(self, state: State) -> Hashable | None:

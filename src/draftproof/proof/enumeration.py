@@ -66,6 +66,16 @@ class EnumeratedChance:
         for place in [place for place in regions if place[0] == request]:
             del regions[place]
 
+    def decided(self, request: int, length: int) -> None:
+        """Positions below `length` are committed: what races revealed about them cannot matter any more.
+
+        Forgetting it lets more states be equal. A race on such a position later would be an error, and is one.
+        """
+        knowledge = self.path.knowledge
+        for place in [place for place in knowledge.regions if place[0] == request and place[1].position < length]:
+            del knowledge.regions[place]
+            knowledge.used.add(place)
+
     def flip(self, prob: Prob) -> bool:
         check_prob(prob)
         if prob in (0, 1):
@@ -87,6 +97,8 @@ class EnumeratedChance:
         if dist.size > MAX_RACE:
             raise DraftproofError(f"a race of {dist.size} tokens", f"enumerate coupled draws on at most {MAX_RACE}")
         place = self._place or (0, Address(Purpose.COUPLING))
+        if place in self.path.knowledge.used:
+            raise StreamReuse(f"request {place[0]}: {place[1]} was raced after it was decided", "positions only grow")
         known = self.path.knowledge.regions.get(place) or everywhere(dist.size)
         before = volume(known)
         outcomes = race_outcomes(known, dist)

@@ -14,6 +14,7 @@ Source: algorithms.md, section 7 (the theorem and the expected-value curve).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 
 from draftproof.draft.base import Proposal
@@ -27,21 +28,36 @@ from draftproof.schedule.fixed import LONGEST
 PROBE_SHARE = 0.01  # of all time, spent on trying a costly drafter that is switched off
 FIRST_TRY = 3  # tokens drafted before a drafter's cost is known
 CHEAP = 0.01  # of a plain pass: drafters below this per token always propose
+POOLED = -1  # stratum under which all proposals of a (chain of) drafter(s) count, for deciding before drafting
 MEMORY = 0.9  # weight kept by the running averages of seconds
 
 
 class AdaptiveSchedule:
-    """longest: most tokens to draft. costs: the target's cost curve on this machine."""
+    """longest: most tokens to draft. costs: the target's cost curve on this machine.
+
+    draft_seconds: what is known beforehand of seconds per drafted token, by drafter. measure_again: makes a new curve
+    when real rounds have disproved this one (`CostCurve.stale`); called only while no request is live.
+    """
 
     name = "adaptive"
 
-    def __init__(self, costs: CostCurve, longest: int = 8) -> None:
+    def __init__(
+        self,
+        costs: CostCurve,
+        longest: int = 8,
+        *,
+        draft_seconds: Mapping[str, float] | None = None,
+        measure_again: Callable[[], CostCurve] | None = None,
+    ) -> None:
         if not 0 <= longest <= LONGEST:
             raise InvalidValue(f"draft length {longest}", f"0 to {LONGEST}; 0 is plain decoding")
         self.costs = costs
         self.longest = longest
         self.acceptance = Acceptance()
-        self._draft_seconds: dict[str, float] = {}  # per drafted token, by drafter
+        self._draft_seconds = dict(draft_seconds or {})
+        self._measure_again = measure_again
+        self._live: set[int] = set()
+        self._asked = False  # whether this round's drafter was asked for anything
         self._rest_seconds = 0.0
         self._elapsed = 0.0
         self._probed = 0.0
@@ -50,6 +66,12 @@ class AdaptiveSchedule:
     # -- the protocol ------------------------------------------------------------------------------------
 
     def lengths(self, slots: Seq[Slot]) -> list[int]:
+        self._live.update(slot.id for slot in slots)
+        lengths = self._lengths(slots)
+        self._asked = any(lengths)
+        return lengths
+
+    def _lengths(self, slots: Seq[Slot]) -> list[int]:
         caps = [min(self.longest, slot.room) for slot in slots]
         costly = [i for i, slot in enumerate(slots) if caps[i] and not self._cheap(slot)]
         if not costly:
@@ -57,7 +79,9 @@ class AdaptiveSchedule:
         context = max(slot.length for slot in slots)
         per_token = max(self._draft_seconds.get(slots[i].drafter, 0.0) for i in costly)
         survivals = [
-            self.acceptance.survivals(slots[i].drafter, 0, self._known_cap(slots[i], caps[i])) if i in costly else []
+            self.acceptance.survivals(slots[i].drafter, POOLED, self._known_cap(slots[i], caps[i]))
+            if i in costly
+            else []
             for i in range(len(slots))
         ]
         best = best_rows(survivals, lambda rows, longest: self._round(rows, context) + per_token * longest)
@@ -93,6 +117,7 @@ class AdaptiveSchedule:
                 hit = proposal.tokens[verified] == record.emitted[i][verified]
                 verified, accepted = verified + 1, accepted + hit
             self.acceptance.observe(proposal.drafter, proposal.stratum, verified, accepted)
+            self.acceptance.observe(record.slots[i].drafter, POOLED, verified, accepted)
         self._learn_seconds(record)
 
     def off_reason(self, id: int) -> str | None:
@@ -100,6 +125,9 @@ class AdaptiveSchedule:
 
     def forget(self, id: int) -> None:
         self._off.pop(id, None)
+        self._live.discard(id)
+        if not self._live and self.costs.stale and self._measure_again is not None:
+            self.costs = self._measure_again()
 
     # -- seconds -----------------------------------------------------------------------------------------
 
@@ -118,6 +146,8 @@ class AdaptiveSchedule:
             return
         self._elapsed += record.target_seconds + record.draft_seconds + record.other_seconds
         self._rest_seconds = MEMORY * self._rest_seconds + (1 - MEMORY) * record.other_seconds
+        if not self._asked:
+            return
         drafted = max((len(p.tokens) for p in record.proposals), default=0)
         name = record.slots[0].drafter
         per_token = record.draft_seconds / max(drafted, 1)

@@ -1,0 +1,198 @@
+"""The adaptive schedule: what it chooses, what it may know, and that it does not lose."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftproof.draft.base import Proposal
+from draftproof.errors import InvalidValue
+from draftproof.schedule.acceptance import Acceptance
+from draftproof.schedule.adaptive import PROBE_SHARE, AdaptiveSchedule
+from draftproof.schedule.allocate import best_rows
+from draftproof.schedule.base import RoundRecord, Slot
+from draftproof.schedule.costs import CostCurve
+
+survival_rows = st.lists(st.floats(0, 1), max_size=4).map(lambda row: sorted(row, reverse=True))
+
+
+@given(st.lists(survival_rows, min_size=1, max_size=3), st.lists(st.floats(0.01, 1), min_size=16, max_size=16))
+def test_allocation_is_the_best_of_all_prefixes(survivals, steps):
+    cumulative = np.cumsum([1.0, *steps])
+
+    def seconds(rows, longest):
+        return float(cumulative[rows])
+
+    found = best_rows(survivals, seconds)
+    every = []
+    for lengths in product(*(range(len(row) + 1) for row in survivals)):
+        tokens = len(survivals) + sum(sum(row[:n]) for row, n in zip(survivals, lengths, strict=True))
+        every.append(tokens / seconds(len(survivals) + sum(lengths), max(lengths)))
+    assert found.rate == pytest.approx(max(every), rel=1e-12)
+    assert all(n <= len(row) for n, row in zip(found.lengths, survivals, strict=True))
+
+
+def test_equal_survivals_go_by_position_then_by_request():
+    # Room for exactly two more rows: both requests get their first token before either gets its second.
+    found = best_rows([[0.5, 0.5], [0.5, 0.5]], lambda rows, longest: 1.0 if rows <= 4 else 100.0)
+    assert found.lengths == (1, 1)
+    found = best_rows([[0.5, 0.5], [0.5, 0.5]], lambda rows, longest: 1.0 if rows <= 3 else 100.0)
+    assert found.lengths == (1, 0)
+
+
+def test_acceptance_is_conditional_on_what_came_before_and_decays():
+    acceptance = Acceptance(decay=0.9)
+    for _ in range(200):
+        acceptance.observe("d", 0, verified=3, accepted=1)
+    # Ten observations count (1 / (1 - decay)), and a prior of 0.6 worth two.
+    assert acceptance.estimate("d", 0, 0) == pytest.approx((10 + 1.2) / 12)
+    assert acceptance.estimate("d", 0, 1) == pytest.approx((0 + 2 * acceptance.estimate("d", 0, 0)) / 12)
+    assert acceptance.survivals("d", 0, 2) == sorted(acceptance.survivals("d", 0, 2), reverse=True)
+    for _ in range(50):
+        acceptance.observe("d", 0, verified=3, accepted=3)
+    assert acceptance.estimate("d", 0, 1) > 0.7
+
+
+def test_strata_and_drafters_are_kept_apart():
+    acceptance = Acceptance()
+    for _ in range(50):
+        acceptance.observe("a", 2, 1, 0)
+        acceptance.observe("a", 5, 1, 1)
+    assert acceptance.estimate("a", 2, 0) < 0.1 < 0.9 < acceptance.estimate("a", 5, 0)
+    assert acceptance.estimate("b", 2, 0) == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("decay", [0.0, 1.5])
+def test_a_senseless_decay_is_refused(decay):
+    with pytest.raises(InvalidValue):
+        Acceptance(decay)
+
+
+@pytest.mark.parametrize("longest", [-1, 65])
+def test_a_senseless_length_is_refused(longest):
+    with pytest.raises(InvalidValue):
+        AdaptiveSchedule(CostCurve({1: 1.0}), longest)
+
+
+class Machine:
+    """A machine with known costs and a drafter with known acceptance; drives a schedule as the engine does.
+
+    Point-mass proposals of `longest` tokens each round (or of a sampled drafter with a cost per token).
+    """
+
+    def __init__(self, curve, acceptance, *, draft_seconds=0.0, sampled=False, longest=8):
+        self.curve, self.acceptance, self.draft_seconds, self.sampled = curve, acceptance, draft_seconds, sampled
+        self.schedule = AdaptiveSchedule(CostCurve(curve.points), longest)
+        self.random = np.random.default_rng(0)
+        self.seconds, self.tokens, self.rounds, self.admitted = 0.0, 0, 0, []
+
+    def round(self):
+        slots = [Slot(0, 100 + self.tokens, 64, "d")]
+        (length,) = self.schedule.lengths(slots)
+        q = [None] * length if not self.sampled else [object()] * length
+        proposal = Proposal([7] * length, q if self.sampled else None, "d") if length else Proposal()
+        (admitted,) = self.schedule.admit(slots, [proposal])
+        accepted = 0
+        while accepted < admitted and self.random.random() < self.acceptance:
+            accepted += 1
+        hit = accepted == admitted and self.random.random() < self.acceptance
+        emitted = [7] * accepted + [7 if hit else 8]
+        target, draft = self.curve.seconds(1 + admitted), self.draft_seconds * length
+        self.schedule.observe(
+            RoundRecord(slots, [proposal], [admitted], [accepted], [emitted], 1 + admitted, target, draft, 0.0)
+        )
+        self.seconds += target + draft
+        self.tokens += accepted + 1
+        self.rounds += 1
+        self.admitted.append(admitted)
+
+    def run(self, tokens):
+        while self.tokens < tokens:
+            self.round()
+        return self.tokens / self.seconds
+
+
+CURVE = CostCurve({1: 12.0, 2: 13.5, 4: 17.0, 8: 22.0, 16: 34.0}, refine=False)
+
+
+def test_an_always_wrong_free_drafter_loses_less_than_three_percent_over_512_tokens():
+    machine = Machine(CURVE, 0.0)
+    assert machine.run(512) >= 0.97 / 12.0
+    assert machine.admitted[-1] == 0
+    assert "does not pay" in machine.schedule.off_reason(0)
+
+
+def test_an_always_wrong_costly_drafter_loses_less_than_three_percent_over_512_tokens():
+    machine = Machine(CURVE, 0.0, draft_seconds=3.0, sampled=True)
+    assert machine.run(512) >= 0.97 / 12.0
+    lost = machine.schedule._probed / machine.schedule._elapsed
+    assert lost <= PROBE_SHARE * 1.1
+
+
+@pytest.mark.parametrize("acceptance", [0.1, 0.3, 0.5, 0.7, 0.9, 0.97])
+def test_the_choice_is_close_to_the_best_fixed_length(acceptance):
+    """At least 0.95 of the best fixed length's own expectation (Leviathan's closed form), on a long run."""
+
+    def fixed(length):
+        tokens = sum(acceptance**k for k in range(length + 1))
+        return tokens / CURVE.seconds(1 + length)
+
+    best = max(fixed(length) for length in range(9))
+    assert Machine(CURVE, acceptance).run(6000) >= 0.95 * best
+
+
+def test_it_comes_back_when_drafts_become_good_again():
+    machine = Machine(CURVE, 0.0)
+    machine.run(200)
+    assert machine.admitted[-1] == 0
+    machine.acceptance = 0.9
+    machine.run(400)
+    assert machine.admitted[-1] > 0
+    assert machine.schedule.off_reason(0) is None
+
+
+def test_a_costly_drafter_that_was_off_is_probed_and_comes_back():
+    machine = Machine(CURVE, 0.0, draft_seconds=0.5, sampled=True)
+    machine.run(300)
+    machine.acceptance = 0.95
+    machine.run(5000)
+    assert np.mean(machine.admitted[-50:]) > 1
+
+
+def test_admission_does_not_look_at_tokens():
+    """Metamorphic: the same past, other drafted values, the same admitted length."""
+    for past in range(0, 60, 7):
+        lengths = set()
+        for token in range(5):
+            machine = Machine(CURVE, 0.6)
+            for _ in range(past):
+                machine.round()
+            slots = [Slot(0, 50, 64, "d")]
+            (n,) = machine.schedule.lengths(slots)
+            (admitted,) = machine.schedule.admit(slots, [Proposal([token] * n, None, "d")])
+            lengths.add(admitted)
+        assert len(lengths) == 1
+
+
+def test_a_costly_chain_of_drafters_is_judged_by_what_its_members_achieved():
+    """Proposals carry the name of the member that made them; the decision before drafting is about the chain."""
+    schedule = AdaptiveSchedule(CURVE, 4, draft_seconds={"lookup+model": 4.0})
+    slots = [Slot(0, 50, 64, "lookup+model")]
+    assert schedule.lengths(slots) != [0]
+    for _ in range(30):
+        record = RoundRecord(slots, [Proposal([7], [object()], "model")], [1], [0], [[8]], 2, 13.5, 4.0, 0.0)
+        schedule.observe(record)
+    assert schedule.lengths(slots) == [0]
+
+
+def test_a_stale_curve_is_measured_again_only_when_no_request_is_live():
+    fresh = CostCurve({1: 2.0, 4: 8.0})
+    schedule = AdaptiveSchedule(CostCurve({1: 1.0, 4: 2.0}), measure_again=lambda: fresh)
+    schedule.lengths([Slot(0, 10, 8, "d"), Slot(1, 10, 8, "d")])
+    schedule.costs._disagreed = 10**6
+    schedule.forget(0)
+    assert schedule.costs is not fresh
+    schedule.forget(1)
+    assert schedule.costs is fresh
