@@ -183,7 +183,7 @@ class SeededChance:
         dist = as_dist(probs)
         if dist.token is not None:
             return dist.token
-        noise = self._noise(dist.size)
+        noise = self.exponentials(dist.size)
         if dist.ids is not None:
             noise = noise[dist.ids]
         weights = _floats(dist.probs)
@@ -202,7 +202,8 @@ class SeededChance:
             self._generator = np.random.Generator(np.random.Philox(key=[self.seed, 0], counter=counter))
         return self._generator
 
-    def _noise(self, size: int) -> npt.NDArray[np.float64]:
+    def exponentials(self, size: int) -> npt.NDArray[np.float64]:
+        """The shared noise of this address, shape (size,): independent Exp(1) variables. Treated as immutable."""
         noise = self._exponentials.get(self._address)
         if noise is None or len(noise) != size:
             while len(self._exponentials) >= 32:  # longer than any sensible block; older ones are made again
