@@ -1,0 +1,147 @@
+"""What `draftproof prove` proves about DSpark: a semi-autoregressive drafter with live confidences, every schedule.
+
+The toy drafter's rows depend on the history, on the position in the block and, through a bias, on the token drawn
+before; its confidences depend on the drawn tokens, take the values 0 and 1, and tie. Guarantees: the engine, the
+verifiers and the schedules are the shipped ones, probabilities are Fractions, the error must be exactly 0. What it does
+not do: the neural forward pass, which is no part of losslessness as long as q is what was drawn from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from fractions import Fraction
+from time import perf_counter
+
+from draftproof.dist import Dist, Prob
+from draftproof.draft.base import DraftRequest, Proposal, StatelessDrafter
+from draftproof.engine import Engine
+from draftproof.proof.cases import VERIFIERS, Outcome, compare, product
+from draftproof.proof.engine_law import engine_law, target_law
+from draftproof.proof.toys import PROMPT, toy_model, toy_row, toy_target
+from draftproof.registry import make_verifier
+from draftproof.sampling.params import SamplingParams
+from draftproof.schedule.adaptive import AdaptiveSchedule
+from draftproof.schedule.base import Schedule
+from draftproof.schedule.costs import CostCurve
+from draftproof.schedule.fixed import FixedSchedule
+from draftproof.schedule.prefix import PrefixSchedule
+from draftproof.target.base import ProbRows
+
+# Passes whose seconds rise slowly, steeply, and with a dip that a search past it would find.
+FLAT, STEEP = {1: 1.0, 2: 1.25, 4: 1.75, 8: 2.75}, {1: 1.0, 2: 1.7, 4: 3.2, 8: 6.2}
+JAGGED = {1: 1.0, 2: 2.0, 3: 2.05, 4: 2.1, 5: 4.0, 8: 4.2}
+CONFIDENCES = (Fraction(1), Fraction(4, 5), Fraction(9, 10), Fraction(0), Fraction(1, 2), Fraction(4, 5))
+"""Saturated, tying and ordinary values."""
+
+
+class ToyDSpark(StatelessDrafter):
+    """Block rows from the history, a Markov bias from the token before, confidences from the tokens drawn so far.
+
+    `peek` (for tests of the schedules) replaces confidences from a position on; None leaves them.
+    """
+
+    name = "toy-dspark"
+
+    def __init__(self, vocab_size: int, block: int = 3) -> None:
+        self.vocab_size, self.block = vocab_size, block
+
+    def propose(self, requests: Seq[DraftRequest]) -> list[Proposal]:
+        return [self._one(request) for request in requests]
+
+    def _one(self, request: DraftRequest) -> Proposal:
+        tokens: list[int] = []
+        laws: list[Dist | None] = []
+        confidences: list[Prob] = []
+        for k in range(min(request.limit, self.block)):
+            previous = tokens[-1] if tokens else request.tokens[-1]
+            confidences.append(toy_confidence(request.tokens, tokens))
+            row = toy_block_row(request.tokens, k, previous, self.vocab_size)
+            q = request.sampler.distribution(ProbRows(Dist.checked(row).probs[None, :]), 0, tokens)
+            tokens.append(request.sampler.draw(q, k))
+            laws.append(q)
+        return Proposal(tokens, laws, self.name, confidences)
+
+
+def toy_block_row(history: Seq[int], k: int, previous: int, vocab_size: int) -> list[Fraction]:
+    """q at block position k: a parallel row (it does not know the drawn tokens) tilted by the token before."""
+    row = toy_row((len(history) % 3, history[-1], k), vocab_size, "block")
+    tilt = toy_row((previous,), vocab_size, "bias")
+    weights = [u * (1 + b) for u, b in zip(row, tilt, strict=True)]
+    return [w / sum(weights) for w in weights]
+
+
+def toy_confidence(history: Seq[int], drafted: Seq[int]) -> Fraction:
+    """c of the next position, from what was drawn before it."""
+    return CONFIDENCES[(len(history) + sum((i + 2) * (x + 1) for i, x in enumerate(drafted))) % len(CONFIDENCES)]
+
+
+def _prefix(points: dict[int, float], *, budget: bool = False) -> Callable[[int], Schedule]:
+    return lambda length: PrefixSchedule(
+        CostCurve(points, refine=False), length, form="budget" if budget else "causal", draft_seconds=0.1
+    )
+
+
+SCHEDULES: dict[str, Callable[[int], Schedule]] = {
+    "fixed": FixedSchedule,
+    "adaptive": lambda length: AdaptiveSchedule(CostCurve(FLAT, refine=False), length),
+    "prefix": _prefix(FLAT),
+    "prefix, dear rows": _prefix(STEEP),
+    "prefix, jagged costs": _prefix(JAGGED),
+    "prefix-budget": _prefix(FLAT, budget=True),
+    "prefix-budget, jagged costs": _prefix(JAGGED, budget=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DSparkCase:
+    """One verifier and schedule with the toy drafter. `requests`: how many share the engine."""
+
+    verifier: str
+    schedule: str
+    vocab_size: int
+    length: int
+    temperature: float = 1.0
+    requests: int = 1
+
+    @property
+    def group(self) -> str:
+        """The line of the report this case belongs to."""
+        return f"{self.verifier} x toy-dspark x {self.schedule}"
+
+    @property
+    def name(self) -> str:
+        """Group and sizes."""
+        greedy = ", greedy" if self.temperature == 0 else ""
+        return f"{self.group}: vocabulary {self.vocab_size}, draft {self.length}, requests {self.requests}{greedy}"
+
+    def run(self) -> Outcome:
+        """Enumerate and compare."""
+        started = perf_counter()
+        sizes = [4] if self.requests == 1 else [3, 2]
+        prompts = [(*PROMPT, *([1] * i)) for i in range(self.requests)]
+        params = [SamplingParams(max_tokens=n, temperature=self.temperature) for n in sizes]
+
+        def build() -> Engine:
+            return Engine(
+                toy_target(self.vocab_size),
+                drafter=ToyDSpark(self.vocab_size),
+                verifier=make_verifier(self.verifier),
+                schedule=SCHEDULES[self.schedule](self.length),
+            )
+
+        got = engine_law(build, list(zip(prompts, params, strict=True)))
+        model, eos = toy_model(self.vocab_size), frozenset([self.vocab_size - 1])
+        singles = [target_law(model, prompt, p, eos) for prompt, p in zip(prompts, params, strict=True)]
+        return compare(self.name, got, product(singles), perf_counter() - started)
+
+
+def dspark_cases() -> Iterator[DSparkCase]:
+    """Every verifier and schedule: vocabularies of two and three, one and two requests, and temperature 0."""
+    for verifier in VERIFIERS:
+        for schedule in SCHEDULES:
+            yield DSparkCase(verifier, schedule, 2, 2)
+            yield DSparkCase(verifier, schedule, 3, 3)
+            yield DSparkCase(verifier, schedule, 3, 3, temperature=0)
+            yield DSparkCase(verifier, schedule, 2, 2, requests=2)
