@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from time import perf_counter
-from typing import Literal
+from typing import Any, Literal
 
 from draftproof.engine import Engine
 from draftproof.errors import InvalidValue, MissingExtra
@@ -21,22 +22,24 @@ from draftproof.registry import DraftContext, check_drafter, check_schedule, mak
 from draftproof.target.base import Target
 from draftproof.text import Tokenizer
 
-Backend = Literal["auto", "transformers"]
-BACKENDS = ("auto", "transformers")
+Backend = Literal["auto", "openvino", "transformers"]
+BACKENDS = ("auto", "openvino", "transformers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
     """How models are loaded; the same for a target and its draft model.
 
-    backend: which runtime; "auto" takes the fastest that is installed and can run the model. dtype: float32, bfloat16,
-    float16 or auto (transformers). device: "cpu" or "cuda" (transformers). threads: CPU threads, None for the
-    runtime's own choice. trust_remote_code: run Python code that a checkpoint brings. allow_pickle: read weights in
-    pickle format, which can run code of whoever made the file.
+    backend: which runtime; "auto" takes openvino on a CPU where it is installed and reads the model, transformers
+    otherwise. dtype: float32, bfloat16, float16 or auto; transformers only, None is float32. weights: file, int4, int8
+    or float16; openvino only, None is the file's own values. device: "cpu" or "cuda"; transformers only. threads: CPU
+    threads, None for the runtime's own choice. trust_remote_code: run Python code that a checkpoint brings.
+    allow_pickle: read weights in pickle format, which can run code of whoever made the file.
     """
 
     backend: Backend = "auto"
-    dtype: str = "float32"
+    dtype: str | None = None
+    weights: str | None = None
     device: str = "cpu"
     threads: int | None = None
     trust_remote_code: bool = False
@@ -47,6 +50,45 @@ class LoadOptions:
             raise InvalidValue(f"backend={self.backend!r}", f"one of {', '.join(BACKENDS)}")
         if self.threads is not None and self.threads < 1:
             raise InvalidValue(f"threads={self.threads}", "at least 1, or None")
+        only = {"openvino": self._asks_transformers, "transformers": self._asks_openvino}
+        for backend, asked in only.items():
+            if self.backend == backend and asked:
+                raise InvalidValue(
+                    f"{', '.join(asked)} with backend={backend!r}", "leave it out, or change the backend"
+                )
+        if self._asks_transformers and self._asks_openvino:
+            raise InvalidValue(f"weights with {self._asks_transformers[0]}", "they belong to different backends")
+
+    @property
+    def _asks_transformers(self) -> list[str]:
+        asked = {"dtype": self.dtype is not None, "device": self.device != "cpu"}
+        asked |= {"trust_remote_code": self.trust_remote_code, "allow_pickle": self.allow_pickle}
+        return [name for name, wanted in asked.items() if wanted]
+
+    @property
+    def _asks_openvino(self) -> list[str]:
+        return ["weights"] if self.weights is not None else []
+
+    def backend_for(self, model: str) -> Literal["openvino", "transformers"]:
+        """The runtime for this model. Raises MissingExtra if none is installed."""
+        if self.backend != "auto":
+            return self.backend
+        here = {name: find_spec(name) is not None for name in ("openvino", "torch", "transformers", "optimum")}
+        torch = here["torch"] and here["transformers"]
+        if self._asks_openvino or not (self._asks_transformers or torch):
+            if not here["openvino"]:
+                raise MissingExtra("no runtime for models is installed", "pip install 'draftproof[openvino]'")
+            return "openvino"
+        if self._asks_transformers or not here["openvino"]:
+            return "transformers"
+        path = Path(model).expanduser()
+        readable = model in openvino_aliases() or path.suffix == ".gguf" or (path / "openvino_model.xml").is_file()
+        return "openvino" if readable or here["optimum"] else "transformers"
+
+
+def openvino_aliases() -> tuple[str, ...]:
+    """Packaged models whose architecture openvino-genai's GGUF reader knows."""
+    return ("smollm2",)
 
 
 def load_target(
@@ -54,23 +96,40 @@ def load_target(
 ) -> tuple[Target, Tokenizer]:
     """Target and tokenizer of a model: an alias, a folder, a GGUF file or a Hub id."""
     options = options or LoadOptions()
+    if options.backend_for(name) == "openvino":
+        return _load_openvino(name, options, progress)
+    return _load_transformers(name, options, progress)
+
+
+def _load_transformers(name: str, options: LoadOptions, progress: Progress) -> tuple[Target, Tokenizer]:
     if find_spec("torch") is None or find_spec("transformers") is None:
-        raise MissingExtra("no runtime for models is installed", "pip install 'draftproof[transformers]'")
+        raise MissingExtra("backend 'transformers' is not installed", "pip install 'draftproof[transformers]'")
     found = resolve(name, allow_pickle=options.allow_pickle, progress=progress)
     progress(f"loading {name}", 0.0)
     from draftproof.target.transformers import TransformersTarget
 
     target = TransformersTarget.load(
         name,
-        dtype=options.dtype,
+        dtype=options.dtype or "float32",
         device=options.device,
         threads=options.threads,
         trust_remote_code=options.trust_remote_code,
         allow_pickle=options.allow_pickle,
     )
-    tokenizer = FileTokenizer(found.path)
     progress(f"loading {name}", 1.0)
-    return target, tokenizer
+    return target, FileTokenizer(found.path)
+
+
+def _load_openvino(name: str, options: LoadOptions, progress: Progress) -> tuple[Target, Tokenizer]:
+    from draftproof.target.openvino import OpenVINOTarget
+    from draftproof.target.openvino_store import prepare
+
+    weights: Any = options.weights or "file"  # `prepare` refuses what is no weight format
+    prepared = prepare(name, weights=weights, progress=progress)
+    progress(f"loading {name}", 0.0)
+    target = OpenVINOTarget.load(name, weights=weights, threads=options.threads)
+    progress(f"loading {name}", 1.0)
+    return target, FileTokenizer(prepared.folder)
 
 
 def load_engine(

@@ -32,7 +32,7 @@ def generate(
     prompt: Prompt = "-",
     model: o.Model = "smollm2",
     backend: o.Backend = "auto",
-    dtype: o.Dtype = "float32",
+    dtype: o.Dtype = None,
     weights: o.Weights = None,
     device: o.Device = "cpu",
     threads: o.Threads = None,
@@ -104,6 +104,7 @@ def generate(
     settings = LoadOptions(
         backend=backend,  # type: ignore[arg-type]  # checked on construction
         dtype=dtype,
+        weights=weights,
         device=device,
         threads=threads,
         trust_remote_code=trust_remote_code,

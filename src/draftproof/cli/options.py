@@ -20,8 +20,8 @@ def _option(panel: str, help: str, *names: str) -> typer.models.OptionInfo:
 
 Model = Annotated[str, _option(MODEL, "Alias (smollm2, gemma3-270m), folder, GGUF file or Hub id.", "--model", "-m")]
 Backend = Annotated[str, _option(MODEL, "Runtime: auto, openvino or transformers.", "--backend")]
-Dtype = Annotated[str, _option(MODEL, "float32, bfloat16, float16 or auto (transformers).", "--dtype")]
-Weights = Annotated[str | None, _option(MODEL, "Weight format (openvino): int4, int8 or f16.", "--weights")]
+Dtype = Annotated[str | None, _option(MODEL, "float32, bfloat16, float16 or auto (transformers).", "--dtype")]
+Weights = Annotated[str | None, _option(MODEL, "Weight format (openvino): file, int4, int8 or float16.", "--weights")]
 Device = Annotated[str, _option(MODEL, "cpu or cuda (transformers).", "--device")]
 Threads = Annotated[int | None, _option(MODEL, "CPU threads; default: the runtime's choice.", "--threads")]
 RemoteCode = Annotated[bool, _option(MODEL, "Run Python code that a checkpoint brings.", "--trust-remote-code")]

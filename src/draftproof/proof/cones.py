@@ -104,7 +104,7 @@ def _det(rows: Simplex) -> Number:
     whole = all(isinstance(x, int) for row in matrix for x in row)
     sign, before = 1, 1
     for c in range(len(matrix) - 1):
-        pivot = max(range(c, len(matrix)), key=lambda r, c=c: abs(matrix[r][c]))
+        _, pivot = max((abs(matrix[r][c]), r) for r in range(c, len(matrix)))
         if matrix[pivot][c] == 0:
             return 0
         if pivot != c:

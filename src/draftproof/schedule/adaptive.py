@@ -167,8 +167,8 @@ class AdaptiveSchedule:
         if admitted:
             self._off.pop(slot.id, None)
             return
-        if not proposal.tokens and slot.room > 0 and self._cheap(slot):
-            return  # nothing was found this time; that is not a decision
+        if slot.room == 0 or (not proposal.tokens and self._cheap(slot)):
+            return  # no room, or nothing was found this time: that is not a decision
         plain, one_more = self._round(requests, context), self._round(requests + 1, context)
         name = proposal.drafter or slot.drafter
         estimate = self.acceptance.estimate(name, proposal.stratum, 0)

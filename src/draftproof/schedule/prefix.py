@@ -1,0 +1,233 @@
+"""The prefix schedule: how much of each drafted block is verified, decided from the drafter's own confidences.
+
+It maximises tokens per second of the round, tau / seconds(rows): tau counts every request's own token and the survival
+a = c_1 ... c_k of each admitted draft; seconds are those of the whole round, draft and target. Greedy, largest survival
+first, stopping at the first token that does not raise it.
+
+Guarantees: non-anticipating (algorithms.md, sections 7 and 7.1). The heap holds one entry per request, its next
+survival; the confidence of position k + 1, which depends on token k, is read only after position k was admitted, so
+nothing unrevealed can be looked at. Equal survivals are taken by position, then by request. What it does not do: search
+past a dip, which would let a drafted token decide whether it is verified (the fault `retrospective_schedule`).
+
+The `budget` form is for jagged cost curves and engines that must know a pass's size early: the number of rows comes from
+the confidences of earlier rounds, and this round's largest survivals fill it.
+
+Source: dspark.md, "Scheduler"; arXiv:2607.05147.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import Literal
+
+from draftproof.draft.base import Proposal
+from draftproof.errors import BadProposal, InvalidValue
+from draftproof.schedule.acceptance import Acceptance
+from draftproof.schedule.allocate import best_rows
+from draftproof.schedule.base import RoundRecord, Slot
+from draftproof.schedule.costs import CostCurve
+from draftproof.schedule.fixed import LONGEST
+
+Form = Literal["causal", "budget"]
+PROBE_SHARE = 0.01  # of all time, spent on trying a drafter that is switched off
+MEMORY = 0.9  # weight kept by the running averages of seconds and rows
+KEPT = 0.95  # weight of a round one round later in the balance: about the last 20 decide
+
+
+class PrefixSchedule:
+    """longest: most tokens to draft. costs: the target's cost curve. draft_seconds: of drafting a round, if known.
+
+    With costs that do not refine themselves (`CostCurve(refine=False)`) no clock is read: proofs and simulations.
+    """
+
+    def __init__(
+        self, costs: CostCurve, longest: int = 8, *, form: Form = "causal", draft_seconds: float | None = None
+    ) -> None:
+        if not 0 <= longest <= LONGEST:
+            raise InvalidValue(f"draft length {longest}", f"0 to {LONGEST}; 0 is plain decoding")
+        if form not in ("causal", "budget"):
+            raise InvalidValue(f"form={form!r}", "'causal' or 'budget'")
+        if draft_seconds is not None and not draft_seconds >= 0:
+            raise InvalidValue(f"draft_seconds={draft_seconds}", ">= 0")
+        self.costs = costs
+        self.longest = longest
+        self.form = form
+        self.acceptance = Acceptance()
+        self._draft_seconds = draft_seconds
+        self._rest_seconds = 0.0
+        self._elapsed = 0.0
+        self._probed = 0.0
+        self._rows_per_request: float | None = None
+        self._balance = _Balance()
+        self._off: dict[int, str] = {}
+
+    @property
+    def name(self) -> str:
+        """As written on the command line."""
+        return "prefix" if self.form == "causal" else "prefix-budget"
+
+    # -- the protocol ------------------------------------------------------------------------------------
+
+    def lengths(self, slots: Seq[Slot]) -> list[int]:
+        """All of the block, or none of it where the rounds of late made fewer tokens a second than plain ones would."""
+        caps = [min(self.longest, slot.room) for slot in slots]
+        if not any(caps) or self._balance.pays:
+            return caps
+        drafting = self._draft_seconds or 0.0
+        if self._probed + drafting <= PROBE_SHARE * self._elapsed:
+            self._probed += drafting
+            return caps
+        for slot, cap in zip(slots, caps, strict=True):
+            if cap:
+                self._off[slot.id] = f"{slot.drafter} does not pay: {self._balance}"
+        return [0] * len(slots)
+
+    def admit(self, slots: Seq[Slot], proposals: Seq[Proposal]) -> list[int]:
+        """How much of each proposal to verify."""
+        for slot, proposal in zip(slots, proposals, strict=True):
+            if proposal.tokens:
+                self._off.pop(slot.id, None)
+        survivals = [self._survivals(proposal) for proposal in proposals]
+        if self.form == "budget":
+            return self._fill(survivals, self._budget(len(slots)))
+        return self._climb(survivals, _context(slots))
+
+    def observe(self, record: RoundRecord) -> None:
+        """Learn acceptance, seconds, and (budget form) how many rows the confidences of this round were worth."""
+        for proposal, verified, accepted in zip(record.proposals, record.admitted, record.accepted, strict=True):
+            self.acceptance.observe(proposal.drafter, proposal.stratum, verified, accepted)
+        context = _context(record.slots)
+        drafted = any(proposal.tokens for proposal in record.proposals)
+        if self.costs.refine:
+            self.costs.observe(record.rows, context, record.target_seconds)
+            self._elapsed += record.target_seconds + record.draft_seconds + record.other_seconds
+            self._rest_seconds = _blend(self._rest_seconds, record.other_seconds)
+            if drafted:
+                known = self._draft_seconds
+                self._draft_seconds = record.draft_seconds if known is None else _blend(known, record.draft_seconds)
+        if not drafted:
+            return
+        requests, drafting = len(record.slots), self._draft_seconds or 0.0
+        spent = self._round(requests + sum(record.admitted), context) + drafting
+        self._balance.add(requests + sum(record.accepted), spent, requests, self._round(requests, context))
+        if self.form == "budget":
+            # The round is over: all its confidences are history now, and searching them all is allowed.
+            survivals = [list(self._survivals(proposal)) for proposal in record.proposals]
+            best = best_rows(survivals, lambda rows, longest: self._round(rows, context) + drafting)
+            worth = sum(best.lengths) / requests
+            self._rows_per_request = worth if self._rows_per_request is None else _blend(self._rows_per_request, worth)
+
+    def off_reason(self, id: int) -> str | None:
+        """Why nothing is drafted for this request now."""
+        return "the draft length is 0" if not self.longest else self._off.get(id)
+
+    def forget(self, id: int) -> None:
+        """The request has ended."""
+        self._off.pop(id, None)
+
+    # -- decisions ---------------------------------------------------------------------------------------
+
+    def _climb(self, survivals: Seq[Iterator[float]], context: int) -> list[int]:
+        """The causal form: admit while the rate rises."""
+        drafting = self._draft_seconds or 0.0
+        requests = len(survivals)
+        tokens: float = requests
+        rows = requests
+        rate = tokens / (self._round(rows, context) + drafting)
+        lengths = [0] * requests
+        heap = _first_entries(survivals)
+        while heap:
+            survival, position, request = heapq.heappop(heap)
+            raised = (tokens - survival) / (self._round(rows + 1, context) + drafting)
+            if not raised > rate:
+                break
+            tokens, rows, rate = tokens - survival, rows + 1, raised
+            lengths[request] = position + 1
+            _reveal(heap, survivals[request], position + 1, request)
+        return lengths
+
+    def _fill(self, survivals: Seq[Iterator[float]], budget: int) -> list[int]:
+        """The budget form: the `budget` largest survivals."""
+        lengths = [0] * len(survivals)
+        heap = _first_entries(survivals) if budget else []
+        while heap and sum(lengths) < budget:
+            _, position, request = heapq.heappop(heap)
+            lengths[request] = position + 1
+            _reveal(heap, survivals[request], position + 1, request)
+        return lengths
+
+    def _budget(self, requests: int) -> int:
+        worth = self.longest if self._rows_per_request is None else self._rows_per_request
+        return round(worth * requests)
+
+    def _survivals(self, proposal: Proposal) -> Iterator[float]:
+        """a_1, a_2, ... of a proposal, each computed when it is asked for."""
+        alive: float = 1
+        for k in range(len(proposal.tokens)):
+            if proposal.confidence is None:
+                alive = alive * self.acceptance.estimate(proposal.drafter, proposal.stratum, k)
+            else:
+                confidence = proposal.confidence[k]
+                if not 0 <= confidence <= 1:
+                    raise BadProposal(
+                        f"drafter {proposal.drafter!r}: confidence {confidence} at position {k}", "it is in [0, 1]"
+                    )
+                alive = alive * confidence
+            yield alive
+
+    def _round(self, rows: int, context: int) -> float:
+        return self.costs.seconds(rows, context) + self._rest_seconds
+
+
+@dataclass(slots=True)
+class _Balance:
+    """Tokens and seconds of the rounds that drafted, of late, and what plain rounds in their place would have given."""
+
+    tokens: float = 0.0
+    seconds: float = 0.0
+    plain_tokens: float = 0.0
+    plain_seconds: float = 0.0
+
+    def add(self, tokens: float, seconds: float, plain_tokens: float, plain_seconds: float) -> None:
+        self.tokens = KEPT * self.tokens + tokens
+        self.seconds = KEPT * self.seconds + seconds
+        self.plain_tokens = KEPT * self.plain_tokens + plain_tokens
+        self.plain_seconds = KEPT * self.plain_seconds + plain_seconds
+
+    @property
+    def pays(self) -> bool:
+        """Whether drafting made more tokens a second; true before the first round."""
+        return self.tokens * self.plain_seconds >= self.plain_tokens * self.seconds
+
+    def __str__(self) -> str:
+        drafting, plain = self.tokens / self.seconds, self.plain_tokens / self.plain_seconds
+        return f"{drafting:.3g} tokens a second with it, {plain:.3g} without"
+
+
+_Entry = tuple[float, int, int]
+"""(-survival, position, request): the heap's order is the rule for ties."""
+
+
+def _first_entries(survivals: Seq[Iterator[float]]) -> list[_Entry]:
+    heap: list[_Entry] = []
+    for request, values in enumerate(survivals):
+        _reveal(heap, values, 0, request)
+    return heap
+
+
+def _reveal(heap: list[_Entry], survivals: Iterator[float], position: int, request: int) -> None:
+    """Read the next survival of a request, whose tokens before `position` are all admitted."""
+    survival = next(survivals, None)
+    if survival is not None:
+        heapq.heappush(heap, (-survival, position, request))
+
+
+def _context(slots: Seq[Slot]) -> int:
+    return max((slot.length for slot in slots), default=0)
+
+
+def _blend(known: float, new: float) -> float:
+    return MEMORY * known + (1 - MEMORY) * new
