@@ -7,10 +7,12 @@ bonus token is never counted as accepted; everything ends at the same token.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import Any
 
+from draftproof.logprobs import TokenLogprob
 from draftproof.verify.base import Origin
 
 
@@ -76,7 +78,16 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One answer."""
+    """One answer, and with n > 1 the others to the same prompt.
+
+    text: without the stop string, unless include_stop. token_ids: of the answer, up to and with the token that ended
+    it (an EOS or stop id, or the token in which a stop string became complete).
+    finish_reason: "stop", "length" (max_tokens), "context" (no max_tokens, context full), "cancelled",
+    "grammar_dead_end" (no token is allowed after this text). stop_reason: the id or string that stopped it.
+    offsets: for each token, where in `text` its first character is (for one that ends a character begun by earlier
+    tokens, where that character is). logprobs, prompt_logprobs: one entry per token if asked for, else None.
+    origins: which path each token came from. alternatives: with n > 1 the answers 1..n-1; this one is answer 0.
+    """
 
     text: str
     token_ids: Seq[int]
@@ -86,36 +97,75 @@ class Result:
     timing: Timing
     seed: int
     origins: Seq[Origin] = field(default=(), repr=False)
+    stop_reason: int | str | None = None
+    offsets: Seq[int] = field(default=(), repr=False)
+    logprobs: Seq[TokenLogprob] | None = field(default=None, repr=False)
+    prompt_logprobs: Seq[TokenLogprob | None] | None = field(default=None, repr=False)
+    alternatives: tuple[Result, ...] = ()
+
+    @property
+    def choices(self) -> tuple[Result, ...]:
+        """All n answers, this one first."""
+        return (self, *self.alternatives)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists, numbers and strings, ready for `json.dumps`."""
-        plain = dataclasses.asdict(self)
-        plain["usage"]["total_tokens"] = self.usage.total_tokens
+        """Plain lists, numbers and strings, ready for `json.dumps`; lists that were not asked for are None."""
+        speculation = dataclasses.asdict(self.speculation)
         for name in ("tokens_per_round", "acceptance_rate", "acceptance_by_position"):
-            plain["speculation"][name] = getattr(self.speculation, name)
-        plain["token_ids"] = list(self.token_ids)
-        plain["origins"] = [str(origin) for origin in self.origins]
-        return plain
+            speculation[name] = getattr(self.speculation, name)
+        return {
+            "text": self.text,
+            "token_ids": list(self.token_ids),
+            "finish_reason": self.finish_reason,
+            "stop_reason": self.stop_reason,
+            "usage": dataclasses.asdict(self.usage) | {"total_tokens": self.usage.total_tokens},
+            "speculation": speculation,
+            "timing": dataclasses.asdict(self.timing),
+            "seed": self.seed,
+            "origins": [str(origin) for origin in self.origins],
+            "offsets": list(self.offsets),
+            "logprobs": _plain(self.logprobs),
+            "prompt_logprobs": _plain(self.prompt_logprobs),
+            "alternatives": [answer.to_json() for answer in self.alternatives],
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
-    """One committed token. text: what became printable with it, possibly empty. index: 0 for the first."""
+    """One committed token. text: what became printable with it, possibly empty. index: 0 for the first.
+
+    sample: which of the n answers. logprob: if it was asked for.
+    """
 
     request: int
     index: int
     token: int
     text: str
     origin: Origin
+    sample: int = 0
+    logprob: TokenLogprob | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FinishEvent:
-    """The answer has ended. text: the tail that was still held back; result: everything."""
+    """One answer has ended. text: the tail that was still held back; result: everything; sample: which of the n."""
 
     request: int
     text: str
     result: Result
+    sample: int = 0
 
 
 Event = TokenEvent | FinishEvent
+
+
+def _plain(entries: Seq[TokenLogprob | None] | None) -> list[dict[str, Any] | None] | None:
+    if entries is None:
+        return None
+    return [None if e is None else _entry(e) for e in entries]
+
+
+def _entry(e: TokenLogprob) -> dict[str, Any]:
+    # A prompt may hold a token of probability zero; JSON has no -inf.
+    logprob = e.logprob if math.isfinite(e.logprob) else None
+    return {"token": e.token, "logprob": logprob, "top": [list(pair) for pair in e.top]}

@@ -1,67 +1,53 @@
 """One request: its tokens, stop rules, text, random streams and counters.
 
-Guarantees: tokens are committed one at a time and the first event wins; ids, text, usage and statistics all end
-at the same token. At one token, a stop comes before the budget. What it does not do: decide tokens.
+Guarantees: tokens are committed one at a time and the first event wins; ids, text, offsets, log-probabilities, usage
+and statistics all end at the same token. At one token, a stop comes before the budget. What it does not do: decide
+tokens.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence as Seq
 
+from draftproof.logprobs import TokenLogprob
 from draftproof.result import Result, Speculation, Timing, Usage
 from draftproof.sampling.controls import Controls
 from draftproof.sampling.params import SamplingParams
+from draftproof.stops import AnswerText
+from draftproof.tally import Tally
 from draftproof.text import TextStream, Tokenizer
 from draftproof.verify.base import Origin
 
 
-@dataclass(slots=True)
-class Tally:
-    """Counters of one sequence; see `result.Speculation` for what they mean."""
-
-    rounds: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    surprises: int = 0
-    drafted_at: list[int] = field(default_factory=list)
-    accepted_at: list[int] = field(default_factory=list)
-    target_seconds: float = 0.0
-    draft_seconds: float = 0.0
-    total_seconds: float = 0.0
-
-    def count_round(self, drafted: int) -> None:
-        """A round verified `drafted` tokens of this sequence."""
-        self.rounds += 1
-        self.drafted += drafted
-        missing = drafted - len(self.drafted_at)
-        if missing > 0:
-            self.drafted_at.extend([0] * missing)
-            self.accepted_at.extend([0] * missing)
-        for k in range(drafted):
-            self.drafted_at[k] += 1
-
-    def count_accepted(self, position: int) -> None:
-        """The drafted token at this position of the block was accepted and emitted."""
-        self.accepted += 1
-        self.accepted_at[position] += 1
-
-
 class Sequence:
-    """A live request. Owned by the engine; drafters and schedules see parts of it, read only."""
+    """A live request. Owned by the engine; drafters and schedules see parts of it, read only.
+
+    tokens: prompt, what was answered before (a continuation), and the answer, in one list. prompt_length: tokens of
+    the prompt; start: where the answer of this request begins, which differs from prompt_length in a continuation.
+    limit: the most tokens of the answer, and limit_reason the finish reason when it reaches them.
+    """
 
     __slots__ = (
+        "_stream",
+        "answer",
         "controls",
         "finish_reason",
         "handle",
         "id",
         "limit",
+        "limit_reason",
+        "logprobs",
+        "offsets",
         "origins",
         "params",
         "prompt_length",
+        "prompt_logprobs",
         "sample",
         "seed",
+        "speculates",
+        "start",
         "stop_ids",
-        "stream",
+        "stop_reason",
         "tally",
         "tokens",
     )
@@ -71,66 +57,98 @@ class Sequence:
         *,
         id: int,
         handle: int,
-        prompt: list[int],
+        prompt: Seq[int],
         params: SamplingParams,
         seed: int,
         stop_ids: frozenset[int],
         limit: int,
+        limit_reason: str,
         controls: Controls,
         tokenizer: Tokenizer | None,
         sample: int = 0,
+        answered: Seq[int] = (),
     ) -> None:
         self.id = id
         self.handle = handle
-        self.tokens = list(prompt)
+        self.tokens = [*prompt, *answered]
         self.prompt_length = len(prompt)
+        self.start = len(self.tokens)
         self.params = params
         self.seed = seed
         self.sample = sample
         self.stop_ids = stop_ids
-        self.limit = limit  # most tokens of the answer: the budget or what the context leaves, whichever is less
+        self.limit = limit
+        self.limit_reason = limit_reason
         self.controls = controls
-        self.stream = TextStream(tokenizer) if tokenizer else None
+        self.speculates = params.draft != "none"
         self.tally = Tally()
         self.origins: list[Origin] = []
+        self.offsets: list[int] = []
+        self.logprobs: list[TokenLogprob] | None = None if params.logprobs is None else []
+        self.prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
         self.finish_reason: str | None = None
+        self.stop_reason: int | str | None = None
+        self._stream: TextStream | None = None
+        self.answer: AnswerText | None = None
+        if tokenizer is not None:
+            self._stream = TextStream(tokenizer, prompt)
+            before = "".join(self._stream.push(token) for token in answered)
+            self.answer = AnswerText(params.stop, include=params.include_stop, before=before)
+        for token in answered:
+            controls.commit(token)
 
     @property
     def emitted(self) -> int:
         """Tokens of the answer so far."""
-        return len(self.tokens) - self.prompt_length
+        return len(self.tokens) - self.start
 
     @property
     def remaining(self) -> int:
         """Tokens the answer may still get."""
         return self.limit - self.emitted
 
-    def commit(self, token: int, origin: Origin) -> str:
-        """Append one token; returns the text that became certain. Sets `finish_reason` when it ends the answer."""
+    def commit(self, token: int, origin: Origin, logprob: TokenLogprob | None = None) -> str:
+        """Append one token; returns the text that may be shown now. Sets `finish_reason` when it ends the answer."""
         assert self.finish_reason is None
         assert self.remaining > 0
         self.tokens.append(token)
         self.origins.append(origin)
         self.controls.commit(token)
+        if self.logprobs is not None and logprob is not None:
+            self.logprobs.append(logprob)
         text = ""
         if token in self.stop_ids:
-            self.finish_reason = "stop"  # the stop token is part of the ids, not of the text
-        elif self.stream is not None:
-            text = self.stream.push(token)
+            self.finish_reason, self.stop_reason = "stop", token
+            text = self._show(token, watch=False, silent=not self.params.include_stop)
+        else:
+            # The first min_tokens tokens end nothing, be it an id (the controls forbid those) or a string.
+            text = self._show(token, watch=len(self.tokens) - self.prompt_length > self.params.min_tokens)
+            if self.answer is not None and self.answer.stopped is not None:
+                self.finish_reason, self.stop_reason = "stop", self.answer.stopped
         if self.finish_reason is None and self.remaining == 0:
-            self.finish_reason = "length"
+            self.finish_reason = self.limit_reason
         return text
+
+    def flush(self) -> str:
+        """The text that was held back: the answer is over."""
+        if self._stream is None or self.answer is None:
+            return ""
+        if self.answer.stopped is not None:
+            return self.answer.flush()
+        return self.answer.push(self._stream.flush(), watch=False) + self.answer.flush()
 
     def result(self, *, drafter: str, verifier: str, schedule: str, load: float, off_reason: str | None) -> Result:
         """The answer as it stands."""
         t = self.tally
+        text = self.answer.text if self.answer is not None else ""
         return Result(
-            text=self.stream.text if self.stream else "",
-            token_ids=tuple(self.tokens[self.prompt_length :]),
+            text=text,
+            token_ids=tuple(self.tokens[self.start :]),
             finish_reason=self.finish_reason or "unfinished",
-            usage=Usage(self.prompt_length, self.emitted),
+            stop_reason=self.stop_reason,
+            usage=Usage(self.start, self.emitted),
             speculation=Speculation(
-                drafter=drafter,
+                drafter=drafter if self.speculates else "none",
                 verifier=verifier,
                 schedule=schedule,
                 rounds=t.rounds,
@@ -151,4 +169,14 @@ class Sequence:
             ),
             seed=self.seed,
             origins=tuple(self.origins),
+            # Tokens of a stop string that was cut off lie at the end of the text.
+            offsets=tuple(min(offset, len(text)) for offset in self.offsets),
+            logprobs=None if self.logprobs is None else tuple(self.logprobs),
+            prompt_logprobs=self.prompt_logprobs,
         )
+
+    def _show(self, token: int, *, watch: bool, silent: bool = False) -> str:
+        if self._stream is None or self.answer is None:
+            return ""
+        self.offsets.append(len(self.answer))
+        return "" if silent else self.answer.push(self._stream.push(token), watch=watch)
