@@ -7,6 +7,7 @@ that what should sum to one does. p or q that do not sum to one are refused with
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -15,14 +16,24 @@ from rich.console import Console
 from rich.table import Table
 
 from draftproof import rule
+from draftproof.cli.explain_page import open_explain_page, write_explain_page
 from draftproof.errors import BadTable, InvalidValue
 
 
 def explain(
     p: Annotated[str, typer.Option("--p", help="The target's distribution, comma-separated.")] = ".5,.3,.2",
     q: Annotated[str, typer.Option("--q", help="The draft's distribution, comma-separated.")] = ".7,.2,.1",
+    html: Annotated[Path | None, typer.Option("--html", help="Write the page where p and q are dragged.")] = None,
+    show: Annotated[bool, typer.Option("--open", help="Show that page in the browser.")] = False,
 ) -> None:
     """Show why the acceptance is a minimum and the correction a maximum, on p and q of your own."""
+    if html is not None:
+        write_explain_page(html)
+        Console(stderr=True, highlight=False).print(f"written: {html}")
+    if show:
+        open_explain_page()
+    if html is not None or show:
+        return
     target, draft = parse("p", p), parse("q", q)
     if len(target) != len(draft):
         raise InvalidValue(f"p has {len(target)} tokens, q {len(draft)}", "one number per token in both")

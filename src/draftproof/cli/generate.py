@@ -18,12 +18,14 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from draftproof.cli import options as o
 from draftproof.cli.live import LEGEND, show, summary
+from draftproof.cli.trace import check_trace_path, write_trace_file
 from draftproof.engine import Engine
 from draftproof.errors import InvalidValue
 from draftproof.load import LoadOptions, load_engine
 from draftproof.models.cache import Progress as Report
 from draftproof.result import Event, FinishEvent, Result
 from draftproof.sampling.params import SamplingParams
+from draftproof.trace import Recorder
 
 Prompt = Annotated[str, typer.Argument(help="The prompt; - reads it from standard input.")]
 
@@ -69,6 +71,7 @@ def generate(
     logprobs: o.Logprobs = None,
     raw_logprobs: o.RawLogprobs = False,
     prompt_logprobs: o.PromptLogprobs = None,
+    trace: o.Trace = None,
 ) -> None:
     """Answer one prompt with speculative decoding; the answer's distribution is the target's own."""
     params = SamplingParams(
@@ -98,6 +101,8 @@ def generate(
         raw_logprobs=raw_logprobs,
         prompt_logprobs=prompt_logprobs,
     )
+    if trace is not None:
+        check_trace_path(trace)
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text.strip():
         raise InvalidValue("the prompt is empty", "give it as an argument, or on standard input")
@@ -120,24 +125,38 @@ def generate(
             options=settings,
             progress=report,
         )
-    answer(engine, text, params, chat=False if no_chat else None, as_json=as_json)
-
-
-def answer(engine: Engine, prompt: str, params: SamplingParams, *, chat: bool | None, as_json: bool) -> None:
-    """Generate and print: JSON on standard output, or the text there and the summary on standard error."""
-    console = Console(highlight=False)
-    if as_json or params.n > 1:
-        result = _collect(_until_interrupt(engine, prompt, params, chat=chat))
-    else:
-        if console.is_terminal:
-            console.print(LEGEND, style="dim")
-        result = show(_until_interrupt(engine, prompt, params, chat=chat), console)
-    if as_json:
-        print(json.dumps(result.to_json(), ensure_ascii=False))
-    else:
-        Console(stderr=True, highlight=False).print(summary(result))
+    recorder = None if trace is None else Recorder(engine)
+    if recorder is not None:
+        engine.observers.append(recorder)
+    result = answer(engine, text, params, chat=False if no_chat else None, as_json=as_json)
+    if trace is not None and recorder is not None:
+        write_trace_file(recorder.trace(result.choices), trace)
     if result.finish_reason == "cancelled":
         raise typer.Exit(130)
+
+
+def answer(engine: Engine, prompt: str, params: SamplingParams, *, chat: bool | None, as_json: bool) -> Result:
+    """Generate and print: JSON on standard output, or the text there and the summary on standard error."""
+    console = Console(highlight=False)
+    if params.n > 1:
+        result = engine.generate(prompt, params, chat=chat)
+    else:
+        events = _until_interrupt(engine, prompt, params, chat=chat)
+        if as_json:
+            result = next(event.result for event in events if isinstance(event, FinishEvent))
+        else:
+            if console.is_terminal:
+                console.print(LEGEND, style="dim")
+            result = show(events, console)
+    if as_json:
+        print(json.dumps(result.to_json(), ensure_ascii=False))
+        return result
+    if params.n > 1:
+        for k, choice in enumerate(result.choices, start=1):
+            console.print(f"[bold]{k}.[/] ", end="")
+            console.print(choice.text, markup=False)
+    Console(stderr=True, highlight=False).print(summary(result))
+    return result
 
 
 def _until_interrupt(engine: Engine, prompt: str, params: SamplingParams, *, chat: bool | None) -> Iterator[Event]:
@@ -148,13 +167,6 @@ def _until_interrupt(engine: Engine, prompt: str, params: SamplingParams, *, cha
             yield from (event for event in engine.round() if event.request == request)
     except KeyboardInterrupt:
         yield FinishEvent(request, "", engine.cancel(request))
-
-
-def _collect(events: Iterator[Event]) -> Result:
-    for event in events:
-        if isinstance(event, FinishEvent):
-            return event.result
-    raise AssertionError("a stream ends with a FinishEvent")
 
 
 class loading:  # noqa: N801 - used as a function
