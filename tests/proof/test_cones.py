@@ -1,7 +1,7 @@
 """The exact law of races on shared exponentials."""
 
 from fractions import Fraction
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def off_diagonal(p, q, i, j):
     if low >= high:
         return Fraction(0)
     total, cuts = Fraction(0), sorted({low, high, *(r for r in ratios if low < r < high)})
-    for a, b in zip(cuts, cuts[1:], strict=False):
+    for a, b in pairwise(cuts):
         middle = (a + b) / 2
         slope = sum((x for x, r in zip(p, ratios, strict=True) if middle > r), Fraction(0))
         level = sum((x for x, r in zip(q, ratios, strict=True) if middle <= r), Fraction(0))
@@ -78,7 +78,7 @@ def test_three_races_agree_with_simulation():
     noise = source.standard_exponential((200_000, 3))
     with np.errstate(divide="ignore"):
         winners = [np.argmin(noise / np.array(w, dtype=float), axis=1) for w in (P, Q, R)]
-    counts = {c: 0 for c in cells}
+    counts = dict.fromkeys(cells, 0)
     for key, count in zip(*np.unique(np.stack(winners, 1), axis=0, return_counts=True), strict=True):
         counts[tuple(int(k) for k in key)] = int(count)
     expected = np.array([float(law[c]) for c in cells]) * len(noise)

@@ -1,5 +1,7 @@
 """Telling a rounding tie from a fault, on a target whose rounding is known."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from draftproof.target.base import LogitRows
 from draftproof.target.table import TableModel, TableTarget
 
 NOISE = 1e-5
+GREEDY = SamplingParams(max_tokens=3, temperature=0.0)
 
 
 class RoundingTarget(TableTarget):
@@ -31,14 +34,9 @@ def target(gap):
     return RoundingTarget(TableModel({(): [1 - p, p]}, 2))
 
 
-def answer(tokens, params=SamplingParams(max_tokens=3, temperature=0.0)):
-    result = Engine(TableTarget(TableModel({(): [0.5, 0.5]}, 2))).generate([0], params)
-    import dataclasses
-
+def answer(tokens):
+    result = Engine(TableTarget(TableModel({(): [0.5, 0.5]}, 2))).generate([0], GREEDY)
     return dataclasses.replace(result, token_ids=tuple(tokens), seed=7)
-
-
-GREEDY = SamplingParams(max_tokens=3, temperature=0.0)
 
 
 @pytest.mark.parametrize(("gap", "tie"), [(NOISE / 2, True), (NOISE * 3, False), (1.0, False)])
@@ -74,8 +72,6 @@ def test_an_answer_that_ends_early_is_a_fault():
 
 
 def test_other_seeds_are_refused():
-    import dataclasses
-
     a = answer([1])
     with pytest.raises(InvalidValue, match="seeds"):
         compare_answers(target(1.0), [[0]], [a], [dataclasses.replace(a, seed=8)], SamplingParams(temperature=1.0))

@@ -31,7 +31,6 @@ def all_cases() -> list[Provable]:
     return [*engine_cases(), *control_cases()]
 
 
-
 def prove(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     only: Annotated[str | None, typer.Option(help="Only cases (or faults) whose name contains this.")] = None,
@@ -88,7 +87,12 @@ def _report(cases: list[Provable], outcomes: list[Outcome], seconds: float) -> N
     for case, outcome in zip(cases, outcomes, strict=True):
         groups.setdefault(case.group, []).append(outcome)
     table = Table(title="The engine's joint law against the target's, every branch walked")
-    for name, right in (("verifier x drafter x schedule, or controls", False), ("cases", True), ("answers", True), ("error", True)):
+    for name, right in (
+        ("verifier x drafter x schedule, or controls", False),
+        ("cases", True),
+        ("answers", True),
+        ("error", True),
+    ):
         table.add_column(name, justify="right" if right else "left")
     for group, found in groups.items():
         error = max(o.error for o in found)

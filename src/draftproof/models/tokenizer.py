@@ -102,6 +102,11 @@ class FileTokenizer:
         except jinja2.TemplateError as error:
             raise InvalidValue(f"the chat template refuses the messages: {error}", "check roles and order") from error
 
+    def to_str(self) -> str:
+        """The tokenizer as the JSON text of a tokenizer.json, for libraries that read that (grammars)."""
+        text: str = self._backend.to_str()
+        return text
+
     def fingerprint(self) -> str:
         """16 hex digits over every (id, token) of the vocabulary, added tokens included."""
         if self._fingerprint is None:

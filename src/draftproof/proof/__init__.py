@@ -1,6 +1,6 @@
 """Proof: exact enumeration of programs and engines, equality of runs, sequential tests, planted faults.
 
-    from draftproof.proof import exact_distribution
+A verifier of your own is proved in one line, with `from draftproof.proof import exact_distribution`:
 
     law = exact_distribution(lambda chance: my_verifier(p, q, chance))   # {outcome: probability}
 """

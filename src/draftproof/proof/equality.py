@@ -10,6 +10,7 @@ otherwise it is a fault. What it does not do: hide ties; they are counted and li
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
@@ -21,7 +22,9 @@ from draftproof.errors import InvalidValue
 from draftproof.result import Result
 from draftproof.sampling.controls import Controls
 from draftproof.sampling.params import SamplingParams
+from draftproof.sampling.processors import Processor
 from draftproof.target.base import Feed, LogitRows, Target
+from draftproof.text import Tokenizer
 
 WIDTHS = (1, 2, 3, 5, 9)  # rows of the passes in which one row is computed to see how much it moves
 TAIL = 32  # tokens before the row whose keys and values are computed in passes of that width too
@@ -63,13 +66,32 @@ class Equality:
 
 
 def compare_answers(
-    target: Target, prompts: Seq[Seq[int]], plain: Seq[Result], other: Seq[Result], params: SamplingParams
+    target: Target,
+    prompts: Seq[Seq[int]],
+    plain: Seq[Result],
+    other: Seq[Result],
+    params: SamplingParams,
+    *,
+    tokenizer: Tokenizer | None = None,
+    processors: Mapping[str, Processor] | None = None,
 ) -> Equality:
     """Compare answers one to one; explain each first difference by rows of `target`.
 
-    prompts: token ids. params: those of both runs; plain[i].seed is taken as the seed of both. Raises InvalidValue
-    unless temperature is 0 or the runs were coupled with equal seeds (equal seeds are checked, coupling is not).
+    prompts: token ids. params: those of both runs; plain[i].seed is taken as the seed of both. tokenizer, processors:
+    those of the engines, where the params need them. Raises InvalidValue unless temperature is 0 or the runs were
+    coupled with equal seeds (equal seeds are checked, coupling is not).
     """
+
+    def controls(prompt: Seq[int]) -> Controls:
+        return Controls(
+            params,
+            target.vocab_size,
+            prompt=prompt,
+            eos_ids=target.eos_ids,
+            tokenizer=tokenizer,
+            processors=processors,
+        )
+
     divergences = []
     tokens = 0
     for prompt, a, b in zip(prompts, plain, other, strict=True):
@@ -78,7 +100,7 @@ def compare_answers(
         first = first_difference(a.token_ids, b.token_ids)
         tokens += len(a.token_ids) if first is None else first
         if first is not None:
-            divergences.append(_explain(target, prompt, a, b, first, params))
+            divergences.append(_explain(target, prompt, a, b, first, params, controls(prompt)))
     return Equality(len(plain), tokens, tuple(divergences))
 
 
@@ -126,7 +148,13 @@ def row_noise(rows: npt.NDArray[np.float64]) -> float:
 
 
 def _explain(
-    target: Target, prompt: Seq[int], plain: Result, other: Result, at: int, params: SamplingParams
+    target: Target,
+    prompt: Seq[int],
+    plain: Result,
+    other: Result,
+    at: int,
+    params: SamplingParams,
+    controls: Controls,
 ) -> Divergence:
     a = plain.token_ids[at] if at < len(plain.token_ids) else None
     b = other.token_ids[at] if at < len(other.token_ids) else None
@@ -134,12 +162,11 @@ def _explain(
         return Divergence(at, a, b, margin=float("inf"), noise=0.0)  # one went on after the other had stopped
     history = [*prompt, *plain.token_ids[:at]]
     rows = rows_by_width(target, history)
-    controls = Controls(params, target.vocab_size, prompt=prompt, eos_ids=target.eos_ids)
     for token in plain.token_ids[:at]:
         controls.commit(token)
     logits = LogitRows(rows[:1])
     if params.temperature == 0:
-        scores = controls.logprobs(logits, 0, (), raw=True)
+        scores = controls.logprobs(logits, 0, (), raw=False)  # of the row whose argmax was taken
         return Divergence(at, a, b, abs(float(scores[a] - scores[b])), row_noise(rows))
     p = controls.distribution(logits, 0, ())
     noise = Streams(SeededChance(plain.seed), epoch=0).at(Purpose.COUPLING, len(history))
