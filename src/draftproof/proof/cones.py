@@ -9,7 +9,8 @@ grows quickly: 2 to 6 tokens). For two races it equals the formula of algorithms
 
 How: for independent Exp(1) variables, E / sum(E) is uniform on the simplex, so the probability of a simplicial cone
 is |det(rays)| once its rays are scaled to sum one. A cone is cut by a hyperplane by bisecting edges that cross it.
-Rational weights become integers (a race does not change when all weights are scaled), and rays stay integers.
+Weights become integers (a race does not change when all are scaled), and rays stay integers. A float is a rational too
+and is taken at its exact value: cutting in rounded geometry would leave slivers that are cut for ever.
 """
 
 from __future__ import annotations
@@ -19,10 +20,9 @@ from collections.abc import Sequence as Seq
 from fractions import Fraction
 from typing import Any
 
-from draftproof.dist import Dist, Prob
+from draftproof.dist import Dist
 
-Number = int | float
-Ray = tuple[Number, ...]
+Ray = tuple[int, ...]
 Simplex = tuple[Ray, ...]
 Region = tuple[Simplex, ...]
 """A union of simplicial cones with disjoint interiors; each is given by as many rays as there are tokens."""
@@ -33,7 +33,7 @@ def everywhere(size: int) -> Region:
     return (tuple(tuple(int(i == j) for j in range(size)) for i in range(size)),)
 
 
-def race_outcomes(region: Region, dist: Dist) -> list[tuple[int, Region, Prob]]:
+def race_outcomes(region: Region, dist: Dist) -> list[tuple[int, Region, Fraction]]:
     """Each possible winner of a race with weights `dist`: (token, what is then known, its joint probability)."""
     weights = _integers(dist.probs.tolist())
     entrants = [(dist.token_at(i), w) for i, w in enumerate(weights) if w > 0]
@@ -50,25 +50,23 @@ def race_outcomes(region: Region, dist: Dist) -> list[tuple[int, Region, Prob]]:
     return outcomes
 
 
-def volume(region: Region) -> Prob:
+def volume(region: Region) -> Fraction:
     """P(E in region)."""
-    total: Prob = Fraction(0)
+    total = Fraction(0)
     for simplex in region:
         scale = math.prod(sum(ray) for ray in simplex)
-        size: Any = abs(_det(simplex))
-        total = total + (Fraction(size, scale) if isinstance(scale, int) else size / scale)
+        total += Fraction(abs(_det(simplex)), scale)
     return total
 
 
-def _integers(weights: Seq[Any]) -> list[Number]:
-    """Weights with the denominators multiplied out; floats are left as they are."""
-    if not all(isinstance(w, Fraction | int) for w in weights):
-        return [float(w) for w in weights]
-    common = math.lcm(*(Fraction(w).denominator for w in weights))
-    return [int(w * common) for w in weights]
+def _integers(weights: Seq[Any]) -> list[int]:
+    """Weights with the denominators multiplied out."""
+    exact = [Fraction(w) for w in weights]
+    common = math.lcm(*(w.denominator for w in exact))
+    return [int(w * common) for w in exact]
 
 
-def _keep(region: Region, i: int, a: Number, j: int, b: Number) -> Region:
+def _keep(region: Region, i: int, a: int, j: int, b: int) -> Region:
     """The part of the region where a * E_i <= b * E_j."""
     kept: list[Simplex] = []
     waiting = list(region)
@@ -89,19 +87,15 @@ def _keep(region: Region, i: int, a: Number, j: int, b: Number) -> Region:
     return tuple(kept)
 
 
-def _primitive(ray: Seq[Number]) -> Ray:
-    """The same direction with small numbers: divided by the greatest common divisor, or by the sum if floats."""
-    if all(isinstance(x, int) for x in ray):
-        divisor = math.gcd(*(x for x in ray if isinstance(x, int)))
-        return tuple(x // divisor for x in ray)
-    total = sum(ray)
-    return tuple(x / total for x in ray)
+def _primitive(ray: Seq[int]) -> Ray:
+    """The same direction in the smallest integers."""
+    divisor = math.gcd(*ray)
+    return tuple(x // divisor for x in ray)
 
 
-def _det(rows: Simplex) -> Number:
-    """Determinant; on integers by fraction-free elimination (Bareiss 1968), so it stays an integer."""
-    matrix: list[list[Any]] = [list(row) for row in rows]
-    whole = all(isinstance(x, int) for row in matrix for x in row)
+def _det(rows: Simplex) -> int:
+    """Determinant by fraction-free elimination (Bareiss 1968): every division is exact."""
+    matrix = [list(row) for row in rows]
     sign, before = 1, 1
     for c in range(len(matrix) - 1):
         _, pivot = max((abs(matrix[r][c]), r) for r in range(c, len(matrix)))
@@ -112,8 +106,6 @@ def _det(rows: Simplex) -> Number:
             sign = -sign
         for r in range(c + 1, len(matrix)):
             for k in range(c + 1, len(matrix)):
-                crossed = matrix[r][k] * matrix[c][c] - matrix[r][c] * matrix[c][k]
-                matrix[r][k] = crossed // before if whole else crossed / before
+                matrix[r][k] = (matrix[r][k] * matrix[c][c] - matrix[r][c] * matrix[c][k]) // before
         before = matrix[c][c]
-    result: Number = sign * matrix[-1][-1]
-    return result
+    return sign * matrix[-1][-1]

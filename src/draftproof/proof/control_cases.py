@@ -101,6 +101,8 @@ PAIRS: dict[str, dict[str, Any]] = {
     "top-p x banned ids": {"top_p": 0.6, "banned_ids": {0}},
     "top-p x penalties x temperature": {"top_p": 0.7, "presence_penalty": 0.8, "temperature": 0.6},
     "temperature 0 x penalties": {"temperature": 0, "frequency_penalty": 0.6, "repetition_penalty": 1.2},
+    "top-p x ties x temperature": {"top_p": Fraction(2, 3), "temperature": 0.5},
+    "logit bias x penalties": {"logit_bias": {0: 1.5}, "repetition_penalty": 1.6, "presence_penalty": -0.4},
     "banned words x min tokens": {"banned_words": [(0, 1), (1, 0)], "min_tokens": 3},
     "processor x allowed ids": {"processors": ["quiet-ones"], "allowed_ids": {1, EOS}},
 }
