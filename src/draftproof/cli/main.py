@@ -1,4 +1,4 @@
-"""The command line: `draftproof generate | prove | explain`.
+"""The command line: `draftproof generate | prove | explain | trace | bench | audit`.
 
 Guarantees: an error of ours is one line on standard error and exit code 2; a failed proof is exit code 1; Ctrl-C is
 130. Nothing but the asked-for answer goes to standard output. What it does not do: work; each command has its file.
@@ -13,7 +13,9 @@ import typer
 from rich.console import Console
 
 from draftproof import __version__
-from draftproof.cli import explain, generate, prove
+from draftproof.cli import explain, generate, prove, trace
+from draftproof.cli.audit import audit_app
+from draftproof.cli.bench import bench
 from draftproof.errors import DraftproofError
 
 app = typer.Typer(
@@ -27,6 +29,9 @@ app = typer.Typer(
 app.command("generate")(generate.generate)
 app.command("prove")(prove.prove)
 app.command("explain")(explain.explain)
+app.command("trace")(trace.trace)
+app.command("bench")(bench)
+app.add_typer(audit_app)
 
 
 def _version(wanted: bool) -> None:

@@ -13,8 +13,9 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from fractions import Fraction
 from time import perf_counter
+from typing import Any
 
-from draftproof.dist import Dist, Prob
+from draftproof.dist import Dist
 from draftproof.draft.base import DraftRequest, Proposal, StatelessDrafter
 from draftproof.engine import Engine
 from draftproof.proof.cases import VERIFIERS, Outcome, compare, product
@@ -37,10 +38,7 @@ CONFIDENCES = (Fraction(1), Fraction(4, 5), Fraction(9, 10), Fraction(0), Fracti
 
 
 class ToyDSpark(StatelessDrafter):
-    """Block rows from the history, a Markov bias from the token before, confidences from the tokens drawn so far.
-
-    `peek` (for tests of the schedules) replaces confidences from a position on; None leaves them.
-    """
+    """Block rows from the history, a Markov bias from the token before, confidences from the tokens drawn so far."""
 
     name = "toy-dspark"
 
@@ -53,7 +51,7 @@ class ToyDSpark(StatelessDrafter):
     def _one(self, request: DraftRequest) -> Proposal:
         tokens: list[int] = []
         laws: list[Dist | None] = []
-        confidences: list[Prob] = []
+        confidences: list[Any] = []  # exact numbers where the protocol has floats
         for k in range(min(request.limit, self.block)):
             previous = tokens[-1] if tokens else request.tokens[-1]
             confidences.append(toy_confidence(request.tokens, tokens))
@@ -74,7 +72,7 @@ def toy_block_row(history: Seq[int], k: int, previous: int, vocab_size: int) -> 
 
 def toy_confidence(history: Seq[int], drafted: Seq[int]) -> Fraction:
     """c of the next position, from what was drawn before it."""
-    return CONFIDENCES[(len(history) + sum((i + 2) * (x + 1) for i, x in enumerate(drafted))) % len(CONFIDENCES)]
+    return CONFIDENCES[(len(history) + 4 + sum((i + 2) * (x + 1) for i, x in enumerate(drafted))) % len(CONFIDENCES)]
 
 
 def _prefix(points: dict[int, float], *, budget: bool = False) -> Callable[[int], Schedule]:
@@ -145,3 +143,4 @@ def dspark_cases() -> Iterator[DSparkCase]:
             yield DSparkCase(verifier, schedule, 3, 3)
             yield DSparkCase(verifier, schedule, 3, 3, temperature=0)
             yield DSparkCase(verifier, schedule, 2, 2, requests=2)
+            yield DSparkCase(verifier, schedule, 2, 3, requests=2)

@@ -1,0 +1,289 @@
+"""The sequential test: do emitted tokens follow the target's distribution?
+
+What it is for: any engine whose target distribution p is known at each emitted token, as it is after one plain pass
+of the target over the text. `SequentialTest.update` takes the tokens one by one; `result` may be asked at any time.
+
+    test = SequentialTest(level=1e-3)
+    for token, p in ...:            # p: what the target says, shape (V,), after the sampling controls
+        test.update(token, p)
+    print(test.result())
+
+Guarantees: under losslessness the e-value is the value of a nonnegative supermartingale started at 1, whatever the
+model, the text and the moment of stopping, so P(it ever reaches 1/level) <= level (Ville's inequality; Shafer and
+Vovk, "Game-Theoretic Foundations for Probability and Finance"; Ramdas et al., arXiv:2210.01948). It is an average of
+components with weights fixed beforehand: 0.6 the named bets (`bets`, `wealth`), 0.3 the drift of the sets (`drift`),
+0.1 the learned histogram of the probability transform (`pit`).
+
+What it does not do: say that an engine is lossless. A result that finds nothing says how large a bias would have been
+found (`SequentialResult.detectable`).
+
+Side information must be non-anticipating. The origin of a token is not: whether it was accepted or replaced depends
+on the token. Only what the position was is used (drafted, bonus, plain), which is known before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from draftproof.dist import Dist
+from draftproof.errors import InvalidValue
+from draftproof.proof.bets import Bets
+from draftproof.proof.drift import POWER, BiasBound, Drift
+from draftproof.proof.pit import LearnedPit, Pit, PitHistogram, intervals, shares_of
+from draftproof.proof.wealth import WATCHES, BetWealth, Growth, Watch, log_sum_exp
+from draftproof.verify.base import Origin
+
+WEIGHTS = {"bets": 0.6, "drift": 0.3, "pit": 0.1}
+SHOWN = ("the argmax", "the nucleus 0.9", "tokens with q > p")  # whose detectable shifts the summary names
+TRAJECTORY = 512  # most points kept of the path of the e-value
+
+
+@dataclass(frozen=True, slots=True)
+class SequentialResult:
+    """What the test has seen.
+
+    n: tokens. level: the error rate the decision is made at. log10_e: the e-value now; log10_e_max: its maximum so
+    far. rejected_at: the number of tokens after which it first reached 1/level, None if it never did. grew: the
+    components that count most. bounds: lower bounds of the per-token total-variation bias, jointly of confidence
+    1 - level. detectable: per set of tokens, the shift of its probability that these n tokens would have shown at this
+    level with probability 0.9. impossible: tokens of probability 0; one refutes losslessness. noise: the row noise
+    allowed for. path: (tokens, log10_e) points. pit: histograms of the probability transform.
+    """
+
+    n: int
+    level: float
+    log10_e: float
+    log10_e_max: float
+    rejected_at: int | None
+    grew: Seq[Growth]
+    bounds: Seq[BiasBound]
+    detectable: Mapping[str, float]
+    impossible: int
+    noise: float
+    path: Seq[tuple[int, float]] = field(repr=False)
+    pit: Seq[PitHistogram] = field(repr=False)
+
+    @property
+    def e_value(self) -> float:
+        """10 ** log10_e; infinity where that is beyond a float."""
+        return math.inf if self.log10_e > 308 else 10.0**self.log10_e
+
+    @property
+    def rejected(self) -> bool:
+        """Losslessness is refuted at `level`. False says nothing by itself: see `detectable`."""
+        return self.rejected_at is not None
+
+    @property
+    def bias_at_least(self) -> float:
+        """Lower bound of the average total-variation bias per token, over all positions; 0 if none is shown."""
+        return next((b.at_least for b in self.bounds if b.watch == Watch.ALL), 0.0)
+
+    @property
+    def bias(self) -> str:
+        """The largest lower bound of the bias in words."""
+        best = max(self.bounds, key=lambda b: b.at_least, default=None)
+        if best is None or best.at_least == 0:
+            return "bias: no lower bound above 0 at this level yet"
+        return f"bias: at least {best.at_least:.4f} per token in total variation, over {best.watch}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists, numbers and strings; infinities are written as the string "inf"."""
+        plain = dataclasses.asdict(self)
+        for name in ("log10_e", "log10_e_max"):
+            plain[name] = _finite(plain[name])
+        plain["grew"] = [{**g, "log10_e": _finite(g["log10_e"])} for g in plain["grew"]]
+        plain["path"] = [[n, _finite(e)] for n, e in self.path]
+        plain["pit"] = [p.to_json() for p in self.pit]
+        plain["detectable"] = dict(self.detectable)
+        plain["rejected"] = self.rejected
+        plain["bias_at_least"] = self.bias_at_least
+        return plain
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.n} tokens at level {self.level:g}: log10 e = {self.log10_e:.2f} (maximum {self.log10_e_max:.2f})"
+        ]
+        if self.rejected:
+            lines.append(f"not the target's distribution: e reached 1/level after {self.rejected_at} tokens")
+            lines.append(self.bias)
+        if self.impossible:
+            lines.append(f"{self.impossible} tokens have probability 0 under the target")
+        if self.grew:
+            g = self.grew[0]
+            lines.append(f"grew most: {g.bet}, at {g.watch}, strength {g.strength:g}: log10 e = {g.log10_e:.2f}")
+        shifts = [f"{self.detectable[name]:.4f} of {name}" for name in SHOWN if name in self.detectable]
+        if shifts:
+            lines.append(f"would have been found (probability {POWER:g}): a shift of {', or '.join(shifts)}")
+        return "\n".join(lines)
+
+
+class SequentialTest:
+    """An e-process against "every token is drawn from its p".
+
+    level: error rate of the decision and of the bounds. noise: how far the engine's own p may be from the given one,
+    as a bound on |log p' - log p| (twice the largest error of a logit does); bets are made smaller by what they could
+    gain from that, so that rounding is not mistaken for bias. It may be given per token too. eos_ids: end-of-text ids,
+    for the bets about them. seed: of the histogram's random numbers; the e-value uses none.
+    """
+
+    def __init__(
+        self, *, level: float = 1e-3, noise: float = 0.0, eos_ids: frozenset[int] = frozenset(), seed: int = 0
+    ) -> None:
+        if not 0 < level < 1:
+            raise InvalidValue(f"level={level}", "an error rate between 0 and 1")
+        self.level = level
+        self.noise = _checked_noise(noise)
+        self.eos_ids = eos_ids
+        self._bets, self._drift, self._learned, self._pit = BetWealth(), Drift(), LearnedPit(), Pit(seed=seed)
+        self._n = self._impossible = 0
+        self._rejected_at: int | None = None
+        self._max = 0.0
+        self._path: list[tuple[int, float]] = [(0, 0.0)]
+        self._stride = 1
+        self._goal = -math.log(level)
+
+    @property
+    def n(self) -> int:
+        """Tokens seen."""
+        return self._n
+
+    @property
+    def rejected(self) -> bool:
+        """The e-value has reached 1/level at some time."""
+        return self._rejected_at is not None
+
+    def update(
+        self,
+        token: int,
+        p: Dist | npt.ArrayLike,
+        *,
+        q: Dist | npt.ArrayLike | None = None,
+        origin: Origin | None = None,
+        previous: Origin | None = None,
+        history: Seq[int] = (),
+        noise: float | None = None,
+    ) -> None:
+        """Take in one emitted token.
+
+        p: its target distribution, shape (V,), float64 (or a `Dist`). q: the distribution a token was drafted from at
+        this position, if known. origin: of this token, used only for what its position was; previous: of the token
+        before it in the same answer, None for the first. history: the tokens before it, prompt included, newest last.
+        Raises BadTable for a p that is no distribution, InvalidValue for a token outside it.
+        """
+        bets = Bets.place(p, q=q, history=history, eos_ids=self.eos_ids)
+        self.settle(bets, int(token), origin=origin, previous=previous, noise=noise)
+
+    def settle(
+        self,
+        bets: Bets,
+        token: int | Seq[int],
+        *,
+        origin: Origin | None = None,
+        previous: Origin | None = None,
+        noise: float | None = None,
+    ) -> None:
+        """`update` with bets that were already placed; the same bets can serve many simulated tokens.
+
+        token: several ids mean "one of these", where an engine's answer does not tell which (two ids with one text).
+        Every bet then pays its average over them, weighed by p, which keeps it fair.
+        """
+        row_noise = self.noise if noise is None else _checked_noise(noise)
+        tokens = [int(token)] if isinstance(token, int | np.integer) else [int(t) for t in token]
+        weights = bets.among(tokens)
+        payoffs = [bets.pay(t) for t in tokens]
+        watches = watches_of(origin, previous)
+        impossible = not weights.any()
+        self._n += 1
+        hits = np.einsum("i,ij->j", weights, np.array([p.hits for p in payoffs]))
+        self._drift.settle(hits, impossible, watches, row_noise, bets.slack)
+        if impossible:
+            self._impossible += 1
+        else:
+            spans = [intervals(bets, t) for t in tokens]
+            ratios = np.einsum("i,ij->j", weights, np.array([p.ratios for p in payoffs]))
+            shares = np.einsum("i,ijk->jk", weights, np.array([shares_of(s) for s in spans]))
+            self._bets.settle(ratios, watches, row_noise, bets.deviation)
+            self._learned.settle(shares, watches, row_noise)
+            if len(tokens) == 1:  # the picture leaves out what is not known
+                self._pit.update(spans[0])
+        self._note()
+
+    @property
+    def log_e(self) -> float:
+        """Natural logarithm of the e-value now."""
+        return math.inf if self._impossible else log_sum_exp(self._terms())
+
+    def result(self, components: int = 5) -> SequentialResult:
+        """What has been seen so far; asking changes nothing."""
+        grown = [
+            *((math.log10(WEIGHTS["bets"]), g) for g in self._bets.growths(components)),
+            *((math.log10(WEIGHTS["drift"]), g) for g in self._drift.growths(components)),
+            *((math.log10(WEIGHTS["pit"]), g) for g in self._learned.growths(components)),
+        ]
+        grown.sort(key=lambda item: -item[0] - item[1].log10_e)
+        now = self.log_e
+        return SequentialResult(
+            n=self._n,
+            level=self.level,
+            log10_e=now / math.log(10),
+            log10_e_max=max(self._max, now) / math.log(10),
+            rejected_at=self._rejected_at,
+            grew=tuple(g for _, g in grown[:components]),
+            bounds=tuple(self._drift.bounds(self.level)),
+            detectable=self._drift.detectable(self._goal - math.log(WEIGHTS["drift"])),
+            impossible=self._impossible,
+            noise=self.noise,
+            path=(*self._path, *([(self._n, now / math.log(10))] if self._path[-1][0] != self._n else [])),
+            pit=tuple(self._pit.histograms()),
+        )
+
+    def _terms(self) -> npt.NDArray[np.float64]:
+        return np.concatenate(
+            [
+                self._bets.weighted() + math.log(WEIGHTS["bets"]),
+                self._drift.weighted() + math.log(WEIGHTS["drift"]),
+                self._learned.weighted() + math.log(WEIGHTS["pit"]),
+            ]
+        )
+
+    def _note(self) -> None:
+        """Look at the e-value: has it reached 1/level, is it a new maximum, is a point of its path due?"""
+        now = self.log_e
+        self._max = max(self._max, now)
+        if now >= self._goal and self._rejected_at is None:
+            self._rejected_at = self._n
+        if self._n % self._stride == 0:
+            self._path.append((self._n, now / math.log(10)))
+            if len(self._path) > TRAJECTORY:
+                self._path = self._path[::2]
+                self._stride *= 2
+
+
+def watches_of(origin: Origin | None, previous: Origin | None) -> tuple[int, ...]:
+    """Indices into WATCHES of a position, from what was known before its token: never whether it was accepted."""
+    seen = [Watch.ALL]
+    if origin in (Origin.ACCEPTED, Origin.RESIDUAL):
+        seen.append(Watch.DRAFTED)
+    elif origin is Origin.BONUS:
+        seen.append(Watch.BONUS)
+    if previous is Origin.RESIDUAL:
+        seen.append(Watch.AFTER_REJECTION)
+    return tuple(WATCHES.index(w) for w in seen)
+
+
+def _checked_noise(noise: float) -> float:
+    if not 0 <= noise <= 0.5:
+        raise InvalidValue(f"noise={noise}", "0 <= noise <= 0.5; a reference further off than that decides nothing")
+    return noise
+
+
+def _finite(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)

@@ -1,0 +1,91 @@
+"""The spectrum of a row: its power sums and the sets of its most probable tokens, in a few passes.
+
+What it is for: `bets`, which needs these numbers of every p. Guarantees: masses are sums of the very entries in the
+set, ties included; a set that cannot be found cheaply is NaN rather than wrong. What it does not do: sort the row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from draftproof.dist import Dist
+from draftproof.errors import BadTable
+
+Floats = npt.NDArray[np.float64]
+
+TEMPERS = (0.5, 0.75, 0.875, 1.125, 1.25, 1.5, 2.0, 3.0)
+TOP_K = (1, 2, 5, 10, 20, 40, 50)
+NUCLEI = (0.9, 0.95, 0.98)
+MIN_P = (0.05, 0.1)
+FLOOR = 2.0**-12  # level sets are found among tokens at least this probable: at most 4096, usually a few hundred
+BLOCK = 8192  # entries summed at a time: temporaries of a whole vocabulary cost more than the arithmetic
+
+LEVEL_SETS = (
+    "the argmax",
+    *(f"the top {k}" for k in TOP_K[1:]),
+    *(f"the nucleus {m}" for m in NUCLEI),
+    *(f"the min-p {m} set" for m in MIN_P),
+)
+"""Sets {p >= v}: the k most probable tokens, the smallest set of mass m, the tokens with p >= m max p."""
+
+
+def float_dist(probs: Dist | npt.ArrayLike, what: str) -> Dist:
+    """A float64 `Dist` that sums to one to rounding; sums further off than 1e-6 are refused, closer ones divided."""
+    dist = probs if isinstance(probs, Dist) else Dist(np.asarray(probs, dtype=np.float64))
+    values = dist.probs if dist.probs.dtype == np.float64 else dist.probs.astype(np.float64)
+    if values.ndim != 1 or len(values) == 0:
+        raise BadTable(f"{what} has shape {values.shape}", "one probability per token, shape (V,)")
+    total = float(values.sum())
+    if not values.min() >= 0 or not abs(total - 1) <= 1e-6:
+        raise BadTable(f"{what} sums to {total:.9g}, smallest entry {values.min():.3g}", "give a distribution")
+    if abs(total - 1) > 1e-12:
+        values = values / total
+    return dist if values is dist.probs else Dist(values, ids=dist.ids, size=dist.size)
+
+
+def level_sets(probs: Floats, mass: Floats) -> Floats:
+    """Thresholds v of the sets {p >= v}, NaN where not found; fills their masses."""
+    big = probs[probs >= FLOOR]
+    big.sort()
+    count = len(big)
+    levels = np.full(len(LEVEL_SETS), np.nan)
+    if count == 0:
+        return levels
+    running = np.cumsum(big[::-1])
+    levels[: len(TOP_K)] = big[count - np.minimum(TOP_K, count)]
+    ranks = np.searchsorted(running, NUCLEI)
+    found = ranks < count
+    levels[len(TOP_K) : len(TOP_K) + len(NUCLEI)][found] = big[count - 1 - ranks[found]]
+    cuts = big[-1] * np.array(MIN_P)
+    levels[len(TOP_K) + len(NUCLEI) :] = np.where(cuts >= FLOOR, cuts, np.nan)
+    known = np.flatnonzero(~np.isnan(levels))
+    mass[known] = running[count - np.searchsorted(big, levels[known]) - 1]
+    return levels
+
+
+def power_sums(p: Floats) -> tuple[Floats, Floats]:
+    """sum p^a for a in TEMPERS, and bounds of the tempered bets' deviations.
+
+    sum p |r - 1| <= sqrt(sum p r^2 - 1) by Cauchy-Schwarz, and sum p r^2 is again a power sum: sum p^(2a-1) / S_a^2.
+    """
+    sums = np.zeros(len(TEMPERS))
+    for start in range(0, len(p), BLOCK):
+        part = p[start : start + BLOCK]
+        p2 = np.sqrt(part)
+        p4 = np.sqrt(p2)
+        p8 = np.sqrt(p4)
+        square = part * part
+        sums += (
+            p2.sum(),
+            p2 @ p4,
+            (p2 * p4) @ p8,
+            part @ p8,
+            part @ p4,
+            part @ p2,
+            square.sum(),
+            square @ part,
+        )
+    half, three_quarters, _, _, five_quarters, three_halves, two, three = sums.tolist()
+    doubled = np.array([len(p), half, three_quarters, five_quarters, three_halves, two, three, np.inf])
+    return sums, np.minimum(1, np.sqrt(np.maximum(0, doubled / sums**2 - 1)))

@@ -1,0 +1,210 @@
+"""The OpenVINO target: a stateful IR on the CPU, several sequences in one infer call, no torch.
+
+Guarantees: rows of a sequence depend only on its own tokens; whether tokens come one by one, in drafts
+of any length, next to other sequences or after rollbacks changes a row by rounding only (about 1e-4 in
+logits): keys and values are kept in float32, products computed in float32, and activations are never
+quantized. The plugin's faster defaults (bfloat16, int8 activations, int8 keys and values) move the same row by
+0.3 to 0.6 with the number of rows in the pass, which breaks "same answer as plain decoding". Rolling back is
+free. What it does not do: sampling, stopping, GPUs.
+
+Rows handed out belong to the caller and stay valid. A call that raises changes nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import warnings
+from collections.abc import Sequence as Seq
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from draftproof.errors import InvalidValue, ModelFileError, Unsupported
+from draftproof.models.cache import Progress
+from draftproof.target.base import Array, Feed, LogitRows, Rows
+from draftproof.target.openvino_graph import GraphFacts, prepare_graph
+from draftproof.target.openvino_pages import Pages, Part
+from draftproof.target.openvino_store import MODEL, Prepared, WeightFormat, need, prepare
+
+CHUNK = 512
+"""Most new tokens of one sequence in one pass: bounds the memory of a long prompt."""
+
+_log = logging.getLogger(__name__)
+
+
+class OpenVINOTarget:
+    """A `draftproof.target.base.Target` around a compiled OpenVINO model."""
+
+    def __init__(
+        self,
+        compiled: Any,
+        facts: GraphFacts,
+        *,
+        name: str,
+        context_limit: int | None = None,
+        eos_ids: frozenset[int] = frozenset(),
+        threads: int = 1,
+    ) -> None:
+        self.name: str = name
+        self.vocab_size: int = facts.vocab_size
+        self.context_limit: int | None = context_limit
+        self.eos_ids: frozenset[int] = eos_ids
+        self.threads: int = threads
+        self._pages = Pages(compiled, facts)
+        self._handles = itertools.count()
+
+    @classmethod
+    def load(
+        cls,
+        model: str | Path,
+        *,
+        weights: WeightFormat = "file",
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> OpenVINOTarget:
+        """Load an IR folder, a GGUF file, an alias, or (with optimum-intel) a Hugging Face folder or Hub id.
+
+        weights: "file" keeps the model's values; "int4", "int8" and "float16" round them. threads: default
+        all CPUs this process may use. Raises InvalidValue, ModelNotFound, ModelFileError, MissingExtra,
+        and Unsupported naming what the graph lacks.
+        """
+        need("openvino")
+        count = cap_threads(threads)
+        prepared = prepare(model, weights=weights, progress=progress)
+        compiled, facts = compile_model(prepared, count)
+        return cls(
+            compiled,
+            facts,
+            name=prepared.name,
+            context_limit=prepared.context_limit,
+            eos_ids=prepared.eos_ids,
+            threads=count,
+        )
+
+    def open(self) -> int:
+        """A new empty sequence."""
+        handle = next(self._handles)
+        self._pages.open(handle)
+        return handle
+
+    def close(self, handle: int) -> None:
+        """Free the sequence."""
+        self.length(handle)
+        self._pages.close(handle)
+
+    def length(self, handle: int) -> int:
+        """Tokens in the sequence's cache."""
+        if handle not in self._pages:
+            raise InvalidValue(f"sequence {handle}", "a handle from open() that is not closed")
+        return self._pages.length(handle)
+
+    def rollback(self, handle: int, length: int) -> None:
+        """Forget every token from `length` on; nothing is copied or computed."""
+        now = self.length(handle)
+        if not 0 <= length <= now:
+            raise InvalidValue(f"rollback to {length} of a sequence of {now} tokens", f"0 <= length <= {now}")
+        self._pages.rollback(handle, length)
+
+    def score(self, feeds: Seq[Feed]) -> list[Rows]:
+        """One pass over all feeds, without padding; of a feed longer than CHUNK all but the end is run before.
+
+        Raises InvalidValue for a handle that is not open or fed twice, an id outside the vocabulary, or
+        more tokens than the context limit.
+        """
+        self._check(feeds)
+        if not feeds:
+            return []
+        before = {feed.handle: self.length(feed.handle) for feed in feeds}
+        early: dict[int, list[Array]] = {}
+        last: list[Part] = []
+        try:
+            for feed in feeds:
+                *pieces, end = _pieces(feed)
+                early[feed.handle] = [self._pages.run([piece])[0] for piece in pieces]
+                last.append(end)
+            answers = self._pages.run(last)
+        except BaseException:
+            for handle, length in before.items():
+                self._pages.rollback(handle, length)
+            raise
+        return [
+            LogitRows(np.concatenate([*early[feed.handle], rows]) if early[feed.handle] else rows)
+            for feed, rows in zip(feeds, answers, strict=True)
+        ]
+
+    def _check(self, feeds: Seq[Feed]) -> None:
+        if len({feed.handle for feed in feeds}) != len(feeds):
+            raise InvalidValue("one sequence is fed twice in a pass", "one feed per handle")
+        for feed in feeds:
+            length = self.length(feed.handle) + len(feed.tokens)
+            if self.context_limit is not None and length > self.context_limit:
+                raise InvalidValue(f"{length} tokens", f"{self.name} takes at most {self.context_limit}")
+            if min(feed.tokens) < 0 or max(feed.tokens) >= self.vocab_size:
+                bad = next(t for t in feed.tokens if not 0 <= t < self.vocab_size)
+                raise InvalidValue(f"token id {bad}", f"ids of {self.name} are 0..{self.vocab_size - 1}")
+
+
+def _pieces(feed: Feed) -> list[Part]:
+    """A feed cut into parts of at most CHUNK tokens, with the wanted rows of each."""
+    total = len(feed.tokens)
+    if total <= CHUNK:
+        return [Part(feed.handle, feed.tokens, feed.rows)]
+    first_row = total - feed.rows
+    cuts = [(start, min(start + CHUNK, total)) for start in range(0, total, CHUNK)]
+    return [Part(feed.handle, feed.tokens[a:b], max(0, b - max(a, first_row))) for a, b in cuts]
+
+
+def cap_threads(threads: int | None) -> int:
+    """The thread count to use: at most the CPUs this process may run on; a higher wish is capped with a warning."""
+    have = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if threads is None:
+        return have
+    if threads < 1:
+        raise InvalidValue(f"threads={threads}", "at least 1")
+    if threads > have:
+        message = f"threads={threads} is more than the {have} CPUs available; using {have}"
+        warnings.warn(message, stacklevel=3)
+        _log.warning(message)
+    return min(threads, have)
+
+
+def compile_model(prepared: Prepared, threads: int) -> tuple[Any, GraphFacts]:
+    """Read, check, cut and compile the graph of a folder.
+
+    Raises Unsupported (the graph lacks something) and ModelFileError (the files cannot be read).
+    """
+    import openvino as ov
+
+    core = ov.Core()
+    try:
+        model = core.read_model(prepared.folder / MODEL)
+    except RuntimeError as error:
+        raise ModelFileError(
+            f"cannot read {prepared.folder / MODEL}: {_reason(error)}",
+            "the export is incomplete or damaged; make it again",
+        ) from error
+    facts = prepare_graph(model, prepared.name)
+    properties: dict[str, Any] = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "KV_CACHE_PRECISION": "f32",
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+        # A pinned thread waits for its own CPU while another stands idle: twice as slow on a busy machine.
+        "ENABLE_CPU_PINNING": False,
+    }
+    if prepared.cached:
+        # Compiling again takes a second; what it makes is kept beside the model.
+        properties["CACHE_DIR"] = str(prepared.folder / "compiled")
+    try:
+        return core.compile_model(model, "CPU", properties), facts
+    except RuntimeError as error:
+        raise Unsupported(f"OpenVINO cannot run {prepared.name}: {_reason(error)}", "export it again") from error
+
+
+def _reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
