@@ -22,6 +22,20 @@ def test_python_of_the_readme_runs_on_the_default_model(code, capsys):
     assert len(capsys.readouterr().out) > 100
 
 
+def test_the_chinese_readme_is_in_step_with_the_english_one():
+    """The same command and code blocks, transcripts, figures, and commands in the table."""
+    chinese = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
+    for pattern in (r"```[a-z]*\n.*?```", r"\| `[^|]*` \|$", r"<!-- [a-z]+:begin -->.*?<!-- [a-z]+:end -->"):
+        flags = re.S if "begin" in pattern or pattern.startswith("```") else re.M
+        assert re.findall(pattern, chinese, flags) == re.findall(pattern, README, flags)
+
+
+def test_the_derivation_has_the_same_formulas_in_both_languages():
+    pages = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("derivation.md", "derivation.zh-CN.md")]
+    displayed = [re.findall(r"\$\$.*?\$\$", page, flags=re.S) for page in pages]
+    assert len(displayed[0]) == len(displayed[1]) > 8
+
+
 def test_the_readme_has_its_blocks():
     assert len(BLOCKS) >= 4
 
