@@ -32,7 +32,8 @@ BENCH, PEERS = "Benchmark", "Peers"
 _option = o._option
 
 Workloads = Annotated[
-    list[str] | None, typer.Argument(help="extractive, code, math, chat; default: all four.", show_default=False)
+    list[str] | None,
+    typer.Argument(help="extractive, code, math, chat; default: all.", metavar="[WORKLOAD]...", show_default=False),
 ]
 Prompts = Annotated[
     list[Path], _option(BENCH, 'Prompts of your own: {"prompt": "..."} a line; replaces the built-in.', "--prompts")

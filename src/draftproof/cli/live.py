@@ -34,10 +34,10 @@ def show(events: Iterator[Event], console: Console) -> Result:
 
 def _show_plain(events: Iterator[Event], console: Console) -> Result:
     for event in events:
-        console.file.write(event.text)
+        ended = isinstance(event, FinishEvent)
+        console.file.write(event.text + "\n" * ended)
         console.file.flush()
         if isinstance(event, FinishEvent):
-            console.file.write("\n")
             return event.result
     raise AssertionError("a stream ends with a FinishEvent")
 
