@@ -251,7 +251,7 @@ def _first_above(running: npt.NDArray[np.float64], weights: npt.NDArray[np.float
 
 def _floats(probs: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     values = exact_or_float(probs)
-    return values.astype(np.float64)  # a seeded draw from Fractions: rounded once, here
+    return values.astype(np.float64, copy=False)  # a seeded draw from Fractions: rounded once, here
 
 
 class RecordedChance:

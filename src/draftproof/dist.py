@@ -119,7 +119,9 @@ def excess(p: Dist, q: Dist, weight: Prob = 1) -> tuple[Dist, Prob]:
         where = _positions(p, q.ids)
         known = where >= 0
         values = np.array(values, dtype=np.result_type(values, q.probs))
-        values[where[known]] -= q.probs[known]
+        at = where[known]
+        values[at] = np.maximum(values[at] - q.probs[known], 0)  # elsewhere q is 0, and weight * p is not negative
+        return Dist(values, ids=p.ids, size=p.size), _scalar(values.sum())
     values = np.maximum(values, 0)
     return Dist(values, ids=p.ids, size=p.size), _scalar(values.sum())
 
@@ -137,7 +139,7 @@ def residual(p: Dist, q: Dist, weight: Prob = 1) -> Dist | None:
 def exact_or_float(probs: Any) -> Array:
     """A 1-D array: object dtype if any entry is a Fraction (or all are ints), float64 otherwise."""
     if isinstance(probs, np.ndarray):
-        return probs if probs.dtype == object else probs.astype(np.float64)
+        return probs if probs.dtype == object else probs.astype(np.float64, copy=False)
     if hasattr(probs, "detach"):  # a torch tensor, without importing torch
         return np.asarray(probs.detach().cpu().numpy(), dtype=np.float64)
     values = list(probs)

@@ -11,16 +11,19 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from draftproof.engine import Engine
-from draftproof.errors import InvalidValue, MissingExtra
+from draftproof.errors import InvalidValue, MissingExtra, Unsupported
 from draftproof.models.cache import Progress, silent
 from draftproof.models.store import resolve
 from draftproof.models.tokenizer import FileTokenizer
 from draftproof.registry import DraftContext, check_drafter, check_schedule, make_drafter, make_schedule, make_verifier
 from draftproof.target.base import Target
 from draftproof.text import Tokenizer
+
+if TYPE_CHECKING:
+    from draftproof.target.transformers import TransformersTarget
 
 Backend = Literal["auto", "openvino", "transformers"]
 BACKENDS = ("auto", "openvino", "transformers")
@@ -101,7 +104,9 @@ def load_target(
     return _load_transformers(name, options, progress)
 
 
-def _load_transformers(name: str, options: LoadOptions, progress: Progress) -> tuple[Target, Tokenizer]:
+def _load_transformers(
+    name: str, options: LoadOptions, progress: Progress, hidden_layers: tuple[int, ...] = ()
+) -> tuple[TransformersTarget, Tokenizer]:
     if find_spec("torch") is None or find_spec("transformers") is None:
         raise MissingExtra("backend 'transformers' is not installed", "pip install 'draftproof[transformers]'")
     found = resolve(name, allow_pickle=options.allow_pickle, progress=progress)
@@ -115,6 +120,7 @@ def _load_transformers(name: str, options: LoadOptions, progress: Progress) -> t
         threads=options.threads,
         trust_remote_code=options.trust_remote_code,
         allow_pickle=options.allow_pickle,
+        hidden_layers=hidden_layers,
     )
     progress(f"loading {name}", 1.0)
     return target, FileTokenizer(found.path)
@@ -132,6 +138,21 @@ def _load_openvino(name: str, options: LoadOptions, progress: Progress) -> tuple
     return target, FileTokenizer(prepared.folder)
 
 
+def _load_for(draft: str, model: str, options: LoadOptions, progress: Progress) -> tuple[Target, Tokenizer]:
+    """The target, with the hidden states that a DSpark drafter reads if one is asked for (transformers only)."""
+    parts = [part.strip().partition(":") for part in draft.split("+")]
+    argument = next((argument for name, _, argument in parts if name == "dspark"), None)
+    if argument is None:
+        return load_target(model, options, progress=progress)
+    if options.backend == "openvino":
+        raise Unsupported("draft 'dspark' on backend 'openvino'", "it reads hidden states: use backend 'transformers'")
+    from draftproof.draft.dspark.factory import feature_layers
+    from draftproof.draft.dspark.tap import FeatureTap
+
+    target, tokenizer = _load_transformers(model, options, progress, feature_layers(argument, model))
+    return FeatureTap(target), tokenizer
+
+
 def load_engine(
     model: str,
     *,
@@ -144,15 +165,15 @@ def load_engine(
 ) -> Engine:
     """An engine ready to answer; `Engine.load` is this function.
 
-    draft: "none", "lookup", "suffix", "model:ID", several joined by "+", or a drafter of another package. verifier:
-    "token", "block", "match", "coupled". schedule: "adaptive" or "fixed". draft_length: 0..64 tokens a round; the
-    most that "adaptive" takes.
+    draft: "none", "lookup", "suffix", "model:ID", "dspark:FOLDER", several joined by "+", or a drafter of another
+    package. verifier: "token", "block", "match", "coupled". schedule: "adaptive", "fixed", "prefix", "prefix-budget".
+    draft_length: 0..64 tokens a round; the most that schedules other than "fixed" take.
     """
     started = perf_counter()
     check_drafter(draft)
     chosen_verifier = make_verifier(verifier)  # names are checked before anything slow happens
     check_schedule(schedule, draft_length)
-    target, tokenizer = load_target(model, options, progress=progress)
+    target, tokenizer = _load_for(draft, model, options or LoadOptions(), progress)
 
     def load_model(name: str) -> tuple[Target, Tokenizer | None]:
         return load_target(name, options, progress=progress)

@@ -26,6 +26,7 @@ from draftproof.schedule.base import Schedule
 from draftproof.schedule.costs import measure
 from draftproof.schedule.curves import load_or_measure
 from draftproof.schedule.fixed import FixedSchedule
+from draftproof.schedule.prefix import PrefixSchedule
 from draftproof.target.base import Target
 from draftproof.text import Tokenizer
 from draftproof.verify.base import Verifier
@@ -70,6 +71,12 @@ def _model(context: DraftContext) -> Drafter:
     return drafter
 
 
+def _dspark(context: DraftContext) -> Drafter:
+    from draftproof.draft.dspark.factory import make_dspark  # reads checkpoints: only for those who ask for it
+
+    return make_dspark(context)
+
+
 def _without_argument(make: Callable[[], Drafter]) -> DrafterFactory:
     def factory(context: DraftContext) -> Drafter:
         if context.argument:
@@ -84,6 +91,7 @@ _DRAFTERS: dict[str, DrafterFactory] = {
     "lookup": _without_argument(LookupDrafter),
     "suffix": _without_argument(SuffixDrafter),
     "model": _model,
+    "dspark": _dspark,
 }
 _VERIFIERS: dict[str, Callable[[], Verifier]] = {
     "token": TokenVerifier,
@@ -132,7 +140,7 @@ def make_verifier(name: str) -> Verifier:
 
 def schedule_names() -> list[str]:
     """Known schedules."""
-    return ["adaptive", "fixed"]
+    return ["adaptive", "fixed", "prefix", "prefix-budget"]
 
 
 def check_schedule(name: str, length: int) -> None:
@@ -145,14 +153,17 @@ def check_schedule(name: str, length: int) -> None:
 def make_schedule(name: str, length: int, target: Target, runtime: str) -> Schedule:
     """The schedule of this name, with the draft length it is fixed at or limited to.
 
-    "adaptive" measures the target's cost curve, or takes the one kept for this model, runtime and machine. runtime:
+    All but "fixed" measure the target's cost curve, or take the one kept for this model, runtime and machine. runtime:
     whatever else changes the target's speed, such as dtype and threads.
     """
     check_schedule(name, length)
     if name == "fixed":
         return FixedSchedule(length)
+    costs = load_or_measure(target, runtime, length)
+    if name != "adaptive":
+        return PrefixSchedule(costs, length, form="causal" if name == "prefix" else "budget")
     return AdaptiveSchedule(
-        load_or_measure(target, runtime, length),
+        costs,
         length,
         measure_again=lambda: measure(target, longest=length, budget=AGAIN_SECONDS),
     )

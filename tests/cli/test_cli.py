@@ -158,7 +158,7 @@ def test_a_bad_value_is_one_line_with_its_name_and_exit_code_2(run, toy, argumen
     [
         (["--draft", "lokup"], "did you mean 'lookup'"),
         (["--verifier", "tokens"], "did you mean 'token'"),
-        (["--schedule", "fix"], "known: adaptive, fixed"),
+        (["--schedule", "fix"], "known: adaptive, fixed, prefix, prefix-budget"),
         (["--draft-length", "65"], "0 to 64"),
         (["--model", "no-such-model"], "known: gemma3-270m, smollm2"),
     ],

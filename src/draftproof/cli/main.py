@@ -1,4 +1,4 @@
-"""The command line: `draftproof generate | prove | explain | trace | bench | audit`.
+"""The command line: `draftproof generate | prove | explain | trace | bench | calibrate | audit | train`.
 
 Guarantees: an error of ours is one line on standard error and exit code 2; a failed proof is exit code 1; Ctrl-C is
 130. Nothing but the asked-for answer goes to standard output. What it does not do: work; each command has its file.
@@ -16,6 +16,8 @@ from draftproof import __version__
 from draftproof.cli import explain, generate, prove, trace
 from draftproof.cli.audit import audit_app
 from draftproof.cli.bench import bench
+from draftproof.cli.calibrate import calibrate
+from draftproof.cli.train import app as train_app
 from draftproof.errors import DraftproofError
 
 app = typer.Typer(
@@ -31,7 +33,9 @@ app.command("prove")(prove.prove)
 app.command("explain")(explain.explain)
 app.command("trace")(trace.trace)
 app.command("bench")(bench)
+app.command("calibrate")(calibrate)
 app.add_typer(audit_app)
+app.add_typer(train_app, name="train")
 
 
 def _version(wanted: bool) -> None:

@@ -30,9 +30,11 @@ Pickle = Annotated[
 ]
 NoChat = Annotated[bool, _option(MODEL, "Continue the prompt as plain text, without the chat template.", "--no-chat")]
 
-Draft = Annotated[str, _option(DRAFT, "none, lookup, suffix, model:ID, or several joined by +.", "--draft", "-d")]
+Draft = Annotated[
+    str, _option(DRAFT, "none, lookup, suffix, model:ID, dspark:FOLDER, or several joined by +.", "--draft", "-d")
+]
 Verifier = Annotated[str, _option(DRAFT, "token, block, match or coupled.", "--verifier")]
-Schedule = Annotated[str, _option(DRAFT, "How draft lengths are chosen: fixed or adaptive.", "--schedule")]
+Schedule = Annotated[str, _option(DRAFT, "adaptive, fixed, prefix or prefix-budget.", "--schedule")]
 DraftLength = Annotated[
     int, _option(DRAFT, "Tokens drafted a round (fixed), or the most (adaptive).", "--draft-length")
 ]

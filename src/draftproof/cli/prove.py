@@ -21,14 +21,15 @@ from rich.table import Table
 from draftproof.errors import UnknownName
 from draftproof.proof.cases import Outcome, Provable, engine_cases
 from draftproof.proof.control_cases import control_cases
+from draftproof.proof.dspark_cases import dspark_cases
 from draftproof.proof.faults import Caught, faults
 
 EXPECTED = "errors are exactly 0 in rational arithmetic, at most 1e-12 where a control is irrational"
 
 
 def all_cases() -> list[Provable]:
-    """Everything there is to prove: the engine's parts, then the controls."""
-    return [*engine_cases(), *control_cases()]
+    """Everything there is to prove: the engine's parts, the semi-autoregressive drafter, then the controls."""
+    return [*engine_cases(), *dspark_cases(), *control_cases()]
 
 
 def prove(

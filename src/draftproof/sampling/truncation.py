@@ -63,12 +63,12 @@ def distribution(row: WorkingRow, *, temperature: Number, min_p: Number = 0, top
 
 def weights_of(logits: Array, temperature: float) -> npt.NDArray[np.float64]:
     """exp((logits - max) / temperature) as float64: probabilities in units of the largest one."""
-    weights = logits.astype(np.float64)
     with np.errstate(over="ignore"):  # a difference too large for a float is -inf, and its weight is 0
-        weights -= weights.max()
+        weights: npt.NDArray[np.float64] = np.subtract(logits, logits.max(), dtype=np.float64)
         if temperature != 1:
             weights /= temperature
-        return np.exp(weights, out=weights)
+        np.exp(weights, out=weights)
+    return weights
 
 
 def most(values: Array, k: int) -> Ids:

@@ -50,7 +50,7 @@ class CostCurve:
 
     def seconds(self, rows: int, context: int = 0) -> float:
         """Expected seconds of one target pass over `rows` rows in all."""
-        return self._base(rows) * self._scale.get(_bucket(context), self._nearest_scale(context))
+        return self._base(rows) * self._scale_at(context)
 
     def observe(self, rows: int, context: int, seconds: float) -> None:
         """A real pass took this long. Prompts (passes far wider than the curve) are not rounds and are left out."""
@@ -58,7 +58,7 @@ class CostCurve:
             return
         bucket = _bucket(context)
         ratio = seconds / self._base(rows)
-        known = self._scale.get(bucket, self._nearest_scale(context))
+        known = self._scale_at(context)
         wrong = abs(ratio / known - 1) > DRIFT
         self._disagreed = self._disagreed + 1 if wrong else 0
         self._scale[bucket] = MEMORY * known + (1 - MEMORY) * ratio
@@ -73,10 +73,13 @@ class CostCurve:
                 return seconds[i] + slope * (rows - at[i])
         return seconds[0] * rows / at[0]  # one point alone: as many times as dear
 
-    def _nearest_scale(self, context: int) -> float:
+    def _scale_at(self, context: int) -> float:
         if not self._scale:
             return 1.0
         bucket = _bucket(context)
+        known = self._scale.get(bucket)
+        if known is not None:
+            return known
         return self._scale[min(self._scale, key=lambda known: abs(known - bucket))]
 
 

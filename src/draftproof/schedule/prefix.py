@@ -9,8 +9,8 @@ survival; the confidence of position k + 1, which depends on token k, is read on
 nothing unrevealed can be looked at. Equal survivals are taken by position, then by request. What it does not do: search
 past a dip, which would let a drafted token decide whether it is verified (the fault `retrospective_schedule`).
 
-The `budget` form is for jagged cost curves and engines that must know a pass's size early: the number of rows comes from
-the confidences of earlier rounds, and this round's largest survivals fill it.
+The `budget` form is for jagged cost curves and engines that must know a pass's size early: the number of rows comes
+from the confidences of earlier rounds, and this round's largest survivals fill it.
 
 Source: dspark.md, "Scheduler"; arXiv:2607.05147.
 """

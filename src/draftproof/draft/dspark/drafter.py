@@ -1,0 +1,99 @@
+"""The DSpark drafter behind the drafter protocol: blocks from hidden states, tokens drawn left to right.
+
+Guarantees: q of each token is the softmax of U + B through the request's own controls, exactly 0 outside the draft
+vocabulary, and the token was drawn from it through the request's stream; confidence[k] was computed before token k was
+drawn. Its context holds exactly the committed tokens but the newest after every round. What it does not do: decide how
+much of a block is verified (`schedule.prefix`).
+
+The first round of a request drafts nothing: the prompt has not been read by the target yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from draftproof.dist import Dist
+from draftproof.draft.base import DraftRequest, Proposal
+from draftproof.draft.dspark.checkpoint import Checkpoint
+from draftproof.draft.dspark.forward import BlockRows, ContextCache, Forward
+from draftproof.draft.dspark.heads import SequentialHead
+from draftproof.draft.dspark.hidden import TargetTables
+from draftproof.draft.dspark.stages import Stages, make_stages
+from draftproof.draft.dspark.tap import FeatureTap
+from draftproof.target.base import LogitRows
+
+Array = npt.NDArray[Any]
+
+
+class DSparkDrafter:
+    """tap: the engine's own target. stages: the runtime of the products, by default the fastest there is.
+
+    Raises ModelFileError if the checkpoint is of another target.
+    """
+
+    name = "dspark"
+
+    def __init__(
+        self, checkpoint: Checkpoint, tap: FeatureTap, tables: TargetTables, *, stages: Stages | None = None
+    ) -> None:
+        checkpoint.check_target(tables.facts.fingerprint, tap.vocab_size)
+        self.config = checkpoint.config
+        self._tap = tap
+        self._vocab = checkpoint.tensors["vocab"]
+        self._forward = Forward(checkpoint, tables.embedding, stages or make_stages(checkpoint, tables.head))
+        self._head = SequentialHead(checkpoint)
+        self._context: dict[int, ContextCache] = {}
+
+    def open(self, id: int) -> None:
+        self._context[id] = self._forward.new_cache()
+
+    def close(self, id: int) -> None:
+        del self._context[id]
+
+    def commit(self, id: int, tokens: Seq[int]) -> None:
+        cache, known = self._context[id], len(tokens) - 1  # the newest token has no hidden states yet
+        cache.cut(known)
+        if cache.length < known:
+            states = self._tap.take(tokens[:known], cache.length)
+            if states is not None:
+                self._forward.extend(cache, states)
+
+    def propose(self, requests: Seq[DraftRequest]) -> list[Proposal]:
+        proposals = [Proposal(drafter=self.name)] * len(requests)
+        # A context that is not complete (nothing scored yet, or an interrupted round) drafts nothing.
+        ready = [
+            i for i, r in enumerate(requests) if r.limit > 0 and self._context[r.id].length == len(r.tokens) - 1 > 0
+        ]
+        if not ready:
+            return proposals
+        chosen = [requests[i] for i in ready]
+        limits = [min(r.limit, self.config.block) for r in chosen]
+        blocks = self._forward.blocks([self._context[r.id] for r in chosen], [r.tokens[-1] for r in chosen], limits)
+        for i, request, block, limit in zip(ready, chosen, blocks, limits, strict=True):
+            proposals[i] = self._draw(request, block, limit)
+        return proposals
+
+    def _draw(self, request: DraftRequest, block: BlockRows, limit: int) -> Proposal:
+        walk = self._head.start()
+        tokens: list[int] = []
+        laws: list[Dist | None] = []
+        confidences: list[float] = []
+        for k in range(limit):
+            previous = tokens[-1] if tokens else request.tokens[-1]
+            bias, confidence = walk.next(block.hidden[k], previous)
+            logits = block.logits[k] if bias is None else block.logits[k] + bias
+            q = request.sampler.distribution(self._rows(logits), 0, tokens)
+            tokens.append(request.sampler.draw(q, k))
+            laws.append(q)
+            confidences.append(confidence)
+        return Proposal(tokens, laws, self.name, confidences)
+
+    def _rows(self, logits: Array) -> LogitRows:
+        """A row over the target's whole vocabulary, -inf outside the draft vocabulary."""
+        row = np.full((1, self._tap.vocab_size), -np.inf, dtype=np.float32)
+        row[0, self._vocab] = logits
+        return LogitRows(row)

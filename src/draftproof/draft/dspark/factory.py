@@ -1,0 +1,58 @@
+"""From a name on the command line to a DSpark drafter: `dspark` and `dspark:FOLDER`.
+
+Guarantees: a target without hidden states, or of other weights than the checkpoint's, is refused with a remedy. What it
+does not do: load the target; `feature_layers` tells a loader which hidden states it must keep.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from draftproof.draft.dspark import checkpoint as checkpoints
+from draftproof.draft.dspark.drafter import DSparkDrafter
+from draftproof.draft.dspark.hidden import TargetTables
+from draftproof.draft.dspark.tap import FeatureTap
+from draftproof.errors import InvalidValue, ModelNotFound, Unsupported
+
+if TYPE_CHECKING:
+    from draftproof.registry import DraftContext
+
+
+def shipped() -> tuple[str, ...]:
+    """Models a checkpoint comes with the package for."""
+    root = Path(str(files("draftproof.draft.dspark"))) / "checkpoints"
+    return tuple(sorted(folder.name for folder in root.iterdir() if folder.is_dir())) if root.is_dir() else ()
+
+
+def checkpoint_folder(argument: str, model: str) -> Path:
+    """The folder meant: the argument's, or the one that comes with the package for this model."""
+    if argument:
+        return Path(argument).expanduser()
+    if model not in shipped():
+        raise ModelNotFound(
+            f"no DSpark drafter comes with the package for {model!r}",
+            f"there are some for: {', '.join(shipped()) or 'none'}; train one with `draftproof train dspark` and "
+            "write dspark:FOLDER",
+        )
+    return Path(str(files("draftproof.draft.dspark"))) / "checkpoints" / model
+
+
+def feature_layers(argument: str, model: str) -> tuple[int, ...]:
+    """The layers whose hidden states the target must keep (`hidden_layers` of a target) for this drafter."""
+    return checkpoints.load(checkpoint_folder(argument, model)).config.feature_layers
+
+
+def make_dspark(context: DraftContext) -> DSparkDrafter:
+    """The drafter of "dspark" or "dspark:FOLDER" for an engine whose target is a `FeatureTap`."""
+    tap = context.target
+    if not isinstance(tap, FeatureTap):
+        raise Unsupported(
+            f"the target {tap.name} was loaded without hidden states, which DSpark reads",
+            "wrap it as FeatureTap(target), loaded with hidden_layers=feature_layers(...)",
+        )
+    if "+" in context.argument:
+        raise InvalidValue(f"dspark:{context.argument}", "one folder")
+    checkpoint = checkpoints.load(checkpoint_folder(context.argument, tap.name))
+    return DSparkDrafter(checkpoint, tap, TargetTables.load(tap.name))

@@ -1,0 +1,165 @@
+"""Training texts: prompts from a file or written by the target itself, answered by the target through the engine.
+
+An instruction-tuned target writes prompts when it continues its own user header; it answers them at the temperatures it
+will be used with. What is written goes to a file of one JSON object a line, in groups.
+
+Guarantees: the same arguments give the same texts, whatever was written before an interruption; no prompt is answered
+twice at one temperature; a line is whole or not counted. What it does not do: judge what was written.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from draftproof.engine import Engine
+from draftproof.errors import InvalidValue, ModelFileError
+from draftproof.models.cache import writing
+from draftproof.models.tokenizer import FileTokenizer
+from draftproof.sampling.params import SamplingParams
+from draftproof.train.features import Text
+
+_MARK = "\u241f"
+"""Stands for the user's words when the chat template is asked for what comes before them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorpusPlan:
+    """temperatures: at which every prompt is answered. together: requests decoded at once. prompt_tokens: the most of
+    a prompt the target writes itself; shorter than `shortest_prompt` is thrown away."""
+
+    temperatures: tuple[float, ...] = (1.0, 0.7)
+    max_tokens: int = 256
+    prompt_tokens: int = 96
+    shortest_prompt: int = 6
+    together: int = 16
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.temperatures or any(not 0 <= t <= 2 for t in self.temperatures):
+            raise InvalidValue(f"temperatures {self.temperatures}", "at least one, each in 0..2")
+        for name in ("max_tokens", "prompt_tokens", "shortest_prompt", "together"):
+            if getattr(self, name) < 1:
+                raise InvalidValue(f"{name}={getattr(self, name)}", "at least 1")
+
+
+def read_prompts(path: Path) -> list[str]:
+    """Prompts of a file: one a line, or (a .jsonl file) objects with "prompt", or "turns", whose first one is taken."""
+    try:
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        if path.suffix == ".jsonl":
+            objects = [json.loads(line) for line in lines]
+            lines = [o["prompt"] if "prompt" in o else o["turns"][0] for o in objects]
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, IndexError, TypeError) as error:
+        raise ModelFileError(f"cannot read prompts from {path}: {error!r}", "one prompt a line") from error
+    if not lines:
+        raise InvalidValue(f"{path} holds no prompts", "one a line")
+    return list(dict.fromkeys(lines))
+
+
+def own_prompts(engine: Engine, count: int, path: Path, plan: CorpusPlan) -> list[str]:
+    """`count` different prompts in the target's own words, kept in `path`; goes on with what is there already.
+
+    Raises InvalidValue if the target has no chat template or hardly writes any.
+    """
+    tokenizer = engine.tokenizer
+    if not isinstance(tokenizer, FileTokenizer) or not tokenizer.has_chat:
+        raise InvalidValue("a target without a chat template cannot write prompts", "give a file of prompts")
+    header = tokenizer.encode(tokenizer.render([{"role": "user", "content": _MARK}]).split(_MARK)[0])
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _cut(path)
+    known = list(_objects(path, ("group", "prompt"))) if path.is_file() else []
+    seen = dict.fromkeys(line["prompt"] for line in known)
+    most = 20 * (count // plan.together + 1)
+    for group in range(known[-1]["group"] + 1 if known else 0, most):
+        if len(seen) >= count:
+            break
+        params = [
+            SamplingParams(max_tokens=plan.prompt_tokens, seed=_seed(plan, 0, group, i)) for i in range(plan.together)
+        ]
+        lines = ""
+        for result in engine.generate_all([header] * plan.together, params):
+            text = result.text.strip()
+            # Cut off means unfinished: no prompt.
+            if result.finish_reason == "stop" and len(result.token_ids) >= plan.shortest_prompt and text not in seen:
+                seen[text] = None
+                lines += json.dumps({"group": group, "prompt": text}) + "\n"
+        with writing(path), path.open("a", encoding="utf-8") as file:
+            file.write(lines)  # a group at once: an interruption leaves whole groups
+    if len(seen) < count:
+        raise InvalidValue(f"the target wrote only {len(seen)} different prompts", "give a file of prompts")
+    return list(seen)[:count]
+
+
+def write_corpus(
+    engine: Engine,
+    prompts: Iterable[str],
+    path: Path,
+    plan: CorpusPlan,
+    *,
+    on_text: Callable[[Text], None] = lambda text: None,
+) -> None:
+    """Answer every prompt at every temperature, skipping what `path` already holds."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _cut(path)
+    done = {(line["prompt"], line["t"]) for line in _objects(path, _FIELDS)} if path.is_file() else set()
+    jobs = ((i, prompt, t) for i, prompt in enumerate(prompts) for t in plan.temperatures)
+    waiting = ((i, prompt, t) for i, prompt, t in jobs if (prompt, t) not in done)
+    while group := list(itertools.islice(waiting, plan.together)):
+        params = [
+            SamplingParams(max_tokens=plan.max_tokens, temperature=t, seed=_seed(plan, 1, i, int(1000 * t)))
+            for i, _, t in group
+        ]
+        encoded = [engine.encode(prompt) for _, prompt, _ in group]
+        for (_, prompt, t), ids, result in zip(group, encoded, engine.generate_all(encoded, params), strict=True):
+            text = Text((*ids, *result.token_ids), len(ids), t)
+            with writing(path), path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"prompt": prompt, "t": t, "n": len(ids), "ids": text.tokens}) + "\n")
+            on_text(text)
+
+
+def read_corpus(path: Path) -> Iterator[Text]:
+    """The texts written so far, without a last line that was cut off. Raises ModelFileError for a file that is none."""
+    for line in _objects(path, _FIELDS):
+        yield Text(tuple(line["ids"]), line["n"], line["t"])
+
+
+_FIELDS = ("prompt", "t", "n", "ids")
+
+
+def _objects(path: Path, fields: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """The whole lines of a file of ours."""
+    try:
+        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+            if line.endswith("\n"):
+                value = json.loads(line)
+                if set(value) != set(fields):
+                    raise KeyError(*(set(value) ^ set(fields)))
+                yield value
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ModelFileError(
+            f"{path} is no file of training texts ({error!r})", "delete it; it is made again"
+        ) from error
+
+
+def _cut(path: Path) -> None:
+    """Remove a half-written last line, so that the next one does not continue it."""
+    if path.is_file():
+        data = path.read_bytes()
+        end = data.rfind(b"\n") + 1
+        if end != len(data):
+            with path.open("r+b") as file:
+                file.truncate(end)
+
+
+def _seed(plan: CorpusPlan, *place: int) -> int:
+    value = plan.seed
+    for number in place:
+        value = (value * 1_000_003 + number + 1) % 2**63
+    return value

@@ -1,0 +1,82 @@
+"""Temperatures make the predicted survival true, keep its order, and are found left to right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from draftproof.draft.dspark.calibration import GRID, Rounds, ece, fit, plot, reliability, survivals
+from draftproof.errors import InvalidValue
+
+
+def _rounds(scale: tuple[float, ...], count: int = 20_000) -> Rounds:
+    """A head whose logits are `scale` times too large: its outcomes are the exact probabilities."""
+    true = np.random.default_rng(0).normal(0.5, 1.2, (count, len(scale)))
+    survived = np.cumprod(1 / (1 + np.exp(-true)), axis=1)
+    return Rounds(true * np.array(scale), survived, np.ones(true.shape, dtype=np.bool_))
+
+
+def test_temperatures_that_were_wrong_are_found_position_by_position() -> None:
+    scale = (2.0, 0.5, 3.0)
+    found = fit(_rounds(scale))
+    step = GRID[1] / GRID[0]
+    for got, expected in zip(found, scale, strict=True):
+        assert expected / step**2 <= got <= expected * step**2
+
+
+def test_calibration_lowers_the_error_at_every_position() -> None:
+    rounds = _rounds((2.5, 2.5, 2.5))
+    before, after = ece(rounds, (1.0,) * 3), ece(rounds, fit(rounds))
+    assert all(b > 0.05 for b in before)
+    assert all(a < 0.01 for a in after)
+
+
+def test_a_position_keeps_its_order() -> None:
+    logits = np.sort(np.random.default_rng(1).normal(0, 30, (500, 1)), axis=0)
+    values = survivals(logits, (3.0,))[:, 0]
+    assert (np.diff(values) >= 0).all()
+    assert values[0] >= 0
+    assert values[-1] <= 1
+
+
+def test_the_error_is_the_mean_gap_of_the_bins_on_a_case_computed_by_hand() -> None:
+    logit = float(np.log(3.0))  # 0.75
+    rounds = Rounds(
+        np.array([[logit], [logit], [-logit], [-logit]]),
+        np.array([[1.0], [0.0], [0.0], [0.0]]),
+        np.array([[True], [True], [True], [False]]),
+    )
+    assert ece(rounds, (1.0,)) == pytest.approx(((2 * 0.25 + 1 * 0.25) / 3,))
+    bins = reliability(rounds, (1.0,), 0)
+    assert [(b.count, b.predicted, b.observed) for b in bins] == [
+        (1, pytest.approx(0.25), 0.0),
+        (2, pytest.approx(0.75), 0.5),
+    ]
+
+
+def test_saturated_logits_do_not_overflow() -> None:
+    values = survivals(np.array([[1e5, -1e5]]), (0.25, 0.25))
+    assert values.tolist() == [[1.0, 0.0]]
+
+
+def test_bad_rounds_are_refused() -> None:
+    ones = np.ones((3, 2))
+    real = ones.astype(np.bool_)
+    with pytest.raises(InvalidValue, match="shapes"):
+        Rounds(ones, np.ones((3, 1)), real)
+    with pytest.raises(InvalidValue, match="without rounds"):
+        Rounds(ones[:0], ones[:0], real[:0])
+    with pytest.raises(InvalidValue, match="not finite"):
+        Rounds(ones * np.nan, ones, real)
+
+
+def test_the_diagram_is_a_file_of_the_kind_asked_for(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    rounds = _rounds((2.0, 1.0), 200)
+    for name, start in (("r.png", b"\x89PNG"), ("r.svg", b"<?xml")):
+        plot(rounds, fit(rounds), str(tmp_path / name))
+        assert (tmp_path / name).read_bytes().startswith(start)
+    with pytest.raises(InvalidValue, match=r"\.png or \.svg"):
+        plot(rounds, (1.0, 1.0), str(tmp_path / "r.gif"))

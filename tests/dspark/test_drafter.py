@@ -1,0 +1,207 @@
+"""The DSpark drafter in the engine: the text is the target's, the context is what was committed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from dspark_kit import BLOCK, VOCAB, checkpoint_of, tiny_module, tiny_tables, tiny_target
+from transformers import LlamaForCausalLM
+
+from draftproof.dist import Dist
+from draftproof.draft.base import DraftRequest
+from draftproof.draft.dspark.drafter import DSparkDrafter
+from draftproof.draft.dspark.stages import NumpyStages
+from draftproof.draft.dspark.tap import FeatureTap
+from draftproof.engine import Engine
+from draftproof.registry import make_verifier
+from draftproof.rounds import Settled
+from draftproof.sampling.params import SamplingParams
+from draftproof.schedule.base import RoundRecord
+from draftproof.schedule.costs import CostCurve
+from draftproof.schedule.fixed import FixedSchedule
+from draftproof.schedule.prefix import PrefixSchedule
+from draftproof.target.base import Feed, Rows
+
+PROMPTS = [[1, 2, 3, 4, 5], [7, 7, 1], [11, 0, 23, 2, 2, 2]]
+
+
+def _engine(model: LlamaForCausalLM, head: str = "markov", verifier: str = "token", **parts: object) -> Engine:
+    tap = FeatureTap(tiny_target(model))
+    drafter = DSparkDrafter(checkpoint_of(tiny_module(head, spread=0.2)), tap, tiny_tables(model))
+    return Engine(tap, drafter=drafter, verifier=make_verifier(verifier), **{"schedule": FixedSchedule(BLOCK), **parts})  # type: ignore[arg-type]
+
+
+def _plain(model: LlamaForCausalLM, params: SamplingParams, verifier: str = "token") -> list[tuple[int, ...]]:
+    engine = Engine(tiny_target(model), verifier=make_verifier(verifier))
+    return [r.token_ids for r in engine.generate_all(PROMPTS, params)]
+
+
+@pytest.mark.parametrize("head", ["markov", "rnn", "none"])
+@pytest.mark.parametrize("verifier", ["token", "block", "match", "coupled"])
+def test_greedy_text_is_that_of_plain_decoding(model: LlamaForCausalLM, head: str, verifier: str) -> None:
+    params = SamplingParams(max_tokens=25, temperature=0)
+    results = _engine(model, head, verifier).generate_all(PROMPTS, params)
+    assert [r.token_ids for r in results] == _plain(model, params)
+    assert sum(r.speculation.drafted for r in results) > 20
+
+
+@pytest.mark.parametrize("verifier", ["match", "coupled"])
+def test_sampled_text_of_the_drafter_invariant_modes_is_that_of_plain_decoding(
+    model: LlamaForCausalLM, verifier: str
+) -> None:
+    params = SamplingParams(max_tokens=25, temperature=0.8, seed=3)
+    for schedule in (FixedSchedule(BLOCK), PrefixSchedule(CostCurve({1: 1.0, 8: 1.5}, refine=False), BLOCK)):
+        results = _engine(model, verifier=verifier, schedule=schedule).generate_all(PROMPTS, params)
+        assert [r.token_ids for r in results] == _plain(model, params, verifier)
+
+
+class _Watch:
+    """Checks, after every round, that the drafter's context is what a fresh reading of the text would give."""
+
+    def __init__(self, engine: Engine, model: LlamaForCausalLM) -> None:
+        self.engine, self.model, self.rounds = engine, model, 0
+
+    def round(self, record: RoundRecord, settled: list[Settled]) -> None:
+        drafter = self.engine.drafter
+        assert isinstance(drafter, DSparkDrafter)
+        for s in self.engine.live.values():
+            if s.finish_reason is not None:
+                continue
+            tokens = s.tokens[:-1]
+            target = tiny_target(self.model)
+            handle = target.open()
+            target.score([Feed(handle, tokens, rows=1)])
+            fresh = drafter._forward.new_cache()
+            drafter._forward.extend(fresh, np.concatenate(list(target.hidden(handle)), axis=-1))
+            held = drafter._context[s.id]
+            assert held.length == len(tokens)
+            for i in range(drafter.config.layers):
+                for got, expected in zip(held.layer(i), fresh.layer(i), strict=True):
+                    np.testing.assert_allclose(got, expected, rtol=2e-3, atol=2e-3)
+            self.rounds += 1
+
+
+def test_the_context_holds_the_committed_tokens_after_every_round(model: LlamaForCausalLM) -> None:
+    engine = _engine(model)
+    watch = _Watch(engine, model)
+    engine.observers.append(watch)  # type: ignore[arg-type]
+    engine.generate_all(PROMPTS, SamplingParams(max_tokens=12, seed=1))
+    assert watch.rounds > 15
+
+
+def test_a_commit_of_fewer_tokens_cuts_the_context_back(model: LlamaForCausalLM) -> None:
+    engine = _engine(model)
+    request = engine.add(PROMPTS[0], SamplingParams(max_tokens=12, seed=1))
+    for _ in range(3):
+        engine.round()
+    drafter = engine.drafter
+    assert isinstance(drafter, DSparkDrafter)
+    tokens = engine.live[request].tokens
+    assert drafter._context[request].length == len(tokens) - 1
+    drafter.commit(request, tokens[:4])
+    assert drafter._context[request].length == 3
+
+
+def test_the_first_round_drafts_nothing_and_later_ones_do(model: LlamaForCausalLM) -> None:
+    engine = _engine(model)
+    request = engine.add(PROMPTS[0], SamplingParams(max_tokens=9, seed=1))
+    engine.round()
+    assert engine.live[request].tally.drafted == 0
+    engine.round()
+    assert engine.live[request].tally.drafted > 0
+
+
+def test_a_request_with_prompt_logprobs_drafts_too(model: LlamaForCausalLM) -> None:
+    # Its prompt is scored before the drafter hears of the sequence.
+    result = _engine(model).generate(PROMPTS[0], SamplingParams(max_tokens=12, seed=1, prompt_logprobs=0))
+    assert result.speculation.drafted > 0
+
+
+def test_an_interrupted_round_leaves_a_drafter_that_goes_on(
+    model: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = _engine(model)
+    engine.add(PROMPTS[0], SamplingParams(max_tokens=25, temperature=0))
+    for _ in range(3):
+        engine.round()
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.verifier, "verify", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            engine.round()
+    tokens: list[int] = []
+    while engine.live:
+        tokens = list(next(iter(engine.live.values())).tokens)
+        engine.round()
+    expected = [*PROMPTS[0], *_plain(model, SamplingParams(max_tokens=25, temperature=0))[0]]
+    assert expected[: len(tokens)] == tokens
+    assert len(tokens) > 20
+
+
+def test_q_is_exactly_zero_outside_the_draft_vocabulary(model: LlamaForCausalLM) -> None:
+    engine = _engine(model)
+    seen: list[Settled] = []
+
+    class Keep:
+        def round(self, record: RoundRecord, settled: list[Settled]) -> None:
+            seen.extend(settled)
+
+    engine.observers.append(Keep())  # type: ignore[arg-type]
+    engine.generate_all(PROMPTS, SamplingParams(max_tokens=20, temperature=0.7, seed=5))
+    outside = [3, 8, 13, 20]
+    laws = [q for s in seen for q in s.drafted.q]
+    assert len(laws) > 20
+    for q in laws:
+        assert q.size == VOCAB
+        dense = q.dense()
+        assert (dense[outside] == 0).all()
+        assert dense.sum() == pytest.approx(1)
+
+
+class _Recording:
+    """A sampler at temperature 1 that keeps what was drawn from, and draws the k-th most probable token."""
+
+    def __init__(self) -> None:
+        self.drawn: list[Dist] = []
+
+    def distribution(self, rows: Rows, row: int, drafted: list[int], temperature: float | None = None) -> Dist:
+        weights = np.exp(rows.values[row].astype(np.float64) - rows.values[row].max())
+        return Dist(weights / weights.sum())
+
+    def draw(self, q: Dist, index: int) -> int:
+        self.drawn.append(q)
+        return int(np.argsort(-q.probs)[index])
+
+
+@pytest.mark.parametrize("head", ["markov", "rnn", "none"])
+def test_q_is_what_the_token_was_drawn_from_and_what_training_computes(head: str, model: LlamaForCausalLM) -> None:
+    tap, tables, module = FeatureTap(tiny_target(model)), tiny_tables(model), tiny_module(head, spread=0.2)
+    checkpoint = checkpoint_of(module)
+    drafter = DSparkDrafter(checkpoint, tap, tables, stages=NumpyStages(checkpoint, tables.head))
+    tokens = [1, 5, 9, 2, 17]
+    handle = tap.open()
+    tap.score([Feed(handle, tokens[:-1], rows=1)])
+    drafter.open(0)
+    drafter.commit(0, tokens)
+    sampler = _Recording()
+    proposal = drafter.propose([DraftRequest(0, tokens, 3, BLOCK, sampler)])[0]
+    assert proposal.q is not None
+    assert proposal.confidence is not None
+    assert all(a is b for a, b in zip(proposal.q, sampler.drawn, strict=True))
+    target = tiny_target(model)
+    handle = target.open()
+    target.score([Feed(handle, tokens[:-1], rows=1)])
+    features = torch.from_numpy(np.concatenate(list(target.hidden(handle)), axis=-1))[None]
+    previous = torch.tensor([[[tokens[-1], *proposal.tokens[:-1]]]])
+    with torch.no_grad():
+        anchor = torch.from_numpy(tables.embedding)[previous[:, :, 0]]
+        hidden = module.blocks(module.context(features), torch.tensor([[4]]), anchor)
+        seen = module.previous(previous)
+        bias = module.bias(hidden, seen)
+        logits = hidden @ torch.from_numpy(tables.head)[module.tensor("vocab")].T
+        expected = (logits if bias is None else logits + bias).softmax(-1)[0, 0].numpy()
+        confidence = torch.sigmoid(module.confidence(hidden, seen))[0, 0].numpy()
+    for k, q in enumerate(proposal.q):
+        assert q is not None
+        np.testing.assert_allclose(q.probs[checkpoint.tensors["vocab"]], expected[k], atol=1e-4)
+        assert proposal.confidence[k] == pytest.approx(confidence[k], abs=1e-4)

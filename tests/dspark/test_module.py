@@ -1,0 +1,140 @@
+"""The forward pass looks at what it may look at and at nothing else; numpy and torch agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from dspark_kit import BLOCK, VOCAB, checkpoint_of, tiny_maker, tiny_module, tiny_store, tiny_tables, tiny_texts
+from transformers import LlamaForCausalLM
+
+from draftproof.draft.dspark.forward import Forward
+from draftproof.draft.dspark.heads import SequentialHead
+from draftproof.draft.dspark.module import DSparkModule
+from draftproof.draft.dspark.stages import NumpyStages, OpenVINOStages
+from draftproof.train.batches import collate, every_anchor
+from draftproof.train.rows import DraftRows
+from draftproof.train.store import FeatureStore
+
+HEADS = ["markov", "rnn", "none"]
+
+
+@pytest.fixture
+def store(model: LlamaForCausalLM, tmp_path: Path) -> FeatureStore:
+    return tiny_store(tmp_path, model, tiny_texts(model, 3, 14, temperature=1.0))
+
+
+def _rows(module: DSparkModule, model: LlamaForCausalLM, store: FeatureStore, **changes: torch.Tensor) -> DraftRows:
+    batch = collate(store, store.entries, [every_anchor(e) for e in store.entries], BLOCK)
+    for name, value in changes.items():
+        object.__setattr__(batch, name, value)
+    with torch.no_grad():
+        return tiny_maker(module, model).rows(batch)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_block_sees_no_features_at_or_after_its_anchor(
+    head: str, model: LlamaForCausalLM, store: FeatureStore
+) -> None:
+    module = tiny_module(head, spread=0.2)
+    entry = store.entries[0]
+    batch = collate(store, [entry], [np.array([8])], BLOCK)
+    before = tiny_maker(module, model).rows(batch)
+    batch.features[0, 8:] += 1.0
+    after = tiny_maker(module, model).rows(batch)
+    assert torch.equal(before.logits, after.logits)
+    assert torch.equal(before.confidence, after.confidence)
+    batch.features[0, 7] += 1.0
+    assert not torch.equal(before.logits, tiny_maker(module, model).rows(batch).logits)
+
+
+@pytest.mark.parametrize("head", ["markov", "rnn"])
+def test_a_drawn_token_changes_later_rows_and_no_earlier_one(
+    head: str, model: LlamaForCausalLM, store: FeatureStore
+) -> None:
+    module = tiny_module(head, spread=0.2)
+    batch = collate(store, [store.entries[0]], [np.array([6])], BLOCK)
+    before = tiny_maker(module, model).rows(batch)
+    batch.previous[0, 0, 1] = (batch.previous[0, 0, 1] + 1) % VOCAB
+    after = tiny_maker(module, model).rows(batch)
+    assert torch.equal(before.logits[0], after.logits[0])
+    assert torch.equal(before.confidence[0], after.confidence[0])
+    assert not torch.equal(before.logits[1], after.logits[1])
+    assert not torch.equal(before.confidence[1], after.confidence[1])
+    assert torch.equal(before.logits[2], after.logits[2]) == (head == "markov")  # only the RNN remembers further
+
+
+def test_without_a_head_rows_depend_on_no_drawn_token(model: LlamaForCausalLM, store: FeatureStore) -> None:
+    module = tiny_module("none", spread=0.2)
+    batch = collate(store, [store.entries[0]], [np.array([6])], BLOCK)
+    before = tiny_maker(module, model).rows(batch)
+    batch.previous[0, 0, 1:] = 0
+    assert torch.equal(before.logits, tiny_maker(module, model).rows(batch).logits)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_blocks_of_one_batch_do_not_see_each_other(head: str, model: LlamaForCausalLM, store: FeatureStore) -> None:
+    module = tiny_module(head, spread=0.2)
+    maker = tiny_maker(module, model)
+    together = _rows(module, model, store)
+    alone = [
+        maker.rows(collate(store, [entry], [np.array([a])], BLOCK)).logits
+        for entry in store.entries
+        for a in every_anchor(entry)
+    ]
+    torch.testing.assert_close(together.logits, torch.cat(alone), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("runtime", ["numpy", "openvino"])
+def test_the_drafting_forward_equals_torch_whatever_way_the_context_grew(
+    head: str, runtime: str, model: LlamaForCausalLM, store: FeatureStore
+) -> None:
+    module = tiny_module(head, spread=0.2)
+    checkpoint, tables = checkpoint_of(module), tiny_tables(model)
+    if runtime == "openvino":
+        pytest.importorskip("openvino")
+    stages = (OpenVINOStages if runtime == "openvino" else NumpyStages)(checkpoint, tables.head)
+    # OpenVINO multiplies in bfloat16 where the processor can: three digits.
+    near = 0.05 if runtime == "openvino" else 1e-4
+    forward, walker = Forward(checkpoint, tables.embedding, stages), SequentialHead(checkpoint)
+    anchors = [5, 9, 12]
+    batch = collate(store, store.entries, [np.array([a]) for a in anchors], BLOCK)
+    expected = tiny_maker(module, model).rows(batch)
+    caches = []
+    for entry, anchor, step in zip(store.entries, anchors, (1, 4, 12), strict=True):
+        features = np.array(store.read(entry)[1], dtype=np.float32)
+        cache = forward.new_cache()
+        for start in range(0, anchor, step):
+            forward.extend(cache, features[start : min(start + step, anchor)])
+        forward.extend(cache, features[anchor : anchor + 1])  # one too many, and back
+        cache.cut(anchor)
+        caches.append(cache)
+    blocks = forward.blocks(caches, [int(t) for t in batch.previous[:, 0, 0]], [BLOCK] * 3)
+    for i, block in enumerate(blocks):
+        walk = walker.start()
+        for k in range(BLOCK):
+            bias, confidence = walk.next(block.hidden[k], int(batch.previous[i, 0, k]))
+            logits = block.logits[k] if bias is None else block.logits[k] + bias
+            row = i * BLOCK + k
+            np.testing.assert_allclose(logits, expected.logits[row].detach().numpy(), rtol=near, atol=10 * near)
+            assert confidence == pytest.approx(torch.sigmoid(expected.confidence[row]).item(), abs=near)
+
+
+def test_p_is_the_targets_own_over_its_whole_vocabulary(model: LlamaForCausalLM, store: FeatureStore) -> None:
+    from draftproof.train.loss import outside, target_probs
+
+    module = tiny_module()
+    rows = _rows(module, model, store)
+    p = target_probs(rows.target, rows.log_total)
+    entry = store.entries[0]
+    tokens = torch.from_numpy(np.array(store.read(entry)[0], dtype=np.int64))
+    with torch.no_grad():
+        true = model(tokens[None]).logits[0].softmax(-1)
+    vocab = module.tensor("vocab")
+    for k in range(BLOCK):  # the first anchor's rows: p after tokens up to anchor + k
+        at = entry.prompt_length - 1 + k
+        torch.testing.assert_close(p[k], true[at][vocab], rtol=5e-3, atol=5e-4)  # features are float16
+        assert outside(p)[k].item() == pytest.approx(1 - true[at][vocab].sum().item(), abs=3e-3)

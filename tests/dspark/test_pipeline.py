@@ -1,0 +1,205 @@
+"""From nothing but a target to a drafter that drafts for it, through the command line; interrupted and resumed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dspark_kit import VOCAB, tiny_model
+from tokenizers import Tokenizer, models, pre_tokenizers
+from typer.testing import CliRunner
+
+from draftproof.cli import calibrate as calibrate_command
+from draftproof.cli import train as train_command
+from draftproof.draft.dspark import checkpoint as checkpoints
+from draftproof.draft.dspark.factory import checkpoint_folder, feature_layers, make_dspark
+from draftproof.draft.dspark.tap import FeatureTap
+from draftproof.engine import Engine
+from draftproof.errors import InvalidValue, ModelFileError, ModelNotFound, Unsupported
+from draftproof.load import load_engine
+from draftproof.registry import DraftContext
+from draftproof.result import Result
+from draftproof.sampling.params import SamplingParams
+from draftproof.schedule.fixed import FixedSchedule
+from draftproof.target.transformers import TransformersTarget
+from draftproof.train.corpus import CorpusPlan, own_prompts, read_corpus, read_prompts, write_corpus
+from draftproof.train.pipeline import layers_to_read
+
+PLAN = CorpusPlan(max_tokens=12, prompt_tokens=9, shortest_prompt=2, together=4)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny target as a model on disk, with a tokenizer of words and a chat template."""
+    path = tmp_path_factory.mktemp("model")
+    model = tiny_model()
+    model.config.eos_token_id = 2
+    model.generation_config.eos_token_id = 2
+    model.save_pretrained(path)
+    words = {f"w{i}": i for i in range(VOCAB)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(path / "tokenizer.json"))
+    template = "w1 {% for m in messages %}{{ m['content'] }} w3 {% endfor %}"
+    (path / "tokenizer_config.json").write_text(json.dumps({"chat_template": template, "eos_token": "w2"}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> Engine:
+    return load_engine(str(folder), draft="lookup", schedule="fixed", draft_length=2)
+
+
+_SMALL = (
+    "--prompts-count 12 --max-tokens 16 --steps 6 --sequences 4 --anchors 4 --held-out 3 --block 3 --rank 4 "
+    "--draft-vocab 20 --precision float32 --device cpu"
+)
+
+
+def _train(folder: Path, out: Path, *more: str) -> str:
+    result = CliRunner().invoke(
+        train_command.app,
+        ["dspark", "-m", str(folder), "-o", str(out), *_SMALL.split(), *more],
+        catch_exceptions=False,
+    )
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def _drafting(folder: Path, drafter: Path) -> Result:
+    target = TransformersTarget.load(folder, hidden_layers=feature_layers(str(drafter), str(folder)))
+    target.name = str(folder)
+    tap = FeatureTap(target)
+    made = make_dspark(DraftContext(str(drafter), tap, None, lambda name: pytest.fail("no model is needed")))
+    run = Engine(tap, drafter=made, schedule=FixedSchedule(3))
+    return run.generate([1, 5, 3], SamplingParams(max_tokens=20, temperature=0, ignore_eos=True))
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("out")
+    output = _train(folder, out, "--baseline")
+    assert "x the drafts of the `none` head" in output
+    return out
+
+
+def test_the_command_line_trains_a_drafter_the_engine_can_use(trained: Path, folder: Path) -> None:
+    checkpoint = checkpoints.load(trained / "markov")
+    assert checkpoint.config.head == "markov"
+    assert checkpoint.record["steps"] == 6
+    assert checkpoint.record["none_head"]["step"] == 6
+    assert len(checkpoint.record["ece"]["after"]) == 3
+    result = _drafting(folder, trained / "markov")
+    assert result.speculation.drafted > 0
+    plain = Engine(TransformersTarget.load(folder)).generate(
+        [1, 5, 3], SamplingParams(max_tokens=20, temperature=0, ignore_eos=True)
+    )
+    assert result.token_ids == plain.token_ids
+
+
+def test_started_again_it_changes_nothing(trained: Path, folder: Path) -> None:
+    before = (trained / "markov" / checkpoints.TENSORS).read_bytes()
+    _train(folder, trained, "--baseline")
+    assert (trained / "markov" / checkpoints.TENSORS).read_bytes() == before
+
+
+def test_the_calibrate_command_rewrites_the_temperatures_and_nothing_else(
+    trained: Path, folder: Path, tmp_path: Path
+) -> None:
+    import typer
+
+    app = typer.Typer()
+    app.command()(calibrate_command.calibrate)
+    before = checkpoints.load(trained / "markov")
+    arguments = [str(trained / "markov"), "--features", str(trained / "features"), "-m", str(folder)]
+    arguments += ["--held-out", "3", "--json"]
+    dry = CliRunner().invoke(app, [*arguments, "--dry-run"], catch_exceptions=False)
+    assert checkpoints.load(trained / "markov").temperatures == before.temperatures
+    real = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    after = checkpoints.load(trained / "markov")
+    assert json.loads(real.output)["temperatures"] == list(after.temperatures) == json.loads(dry.output)["temperatures"]
+    for name, values in before.tensors.items():
+        np.testing.assert_array_equal(values, after.tensors[name])
+
+
+def test_a_drafter_of_another_model_is_refused(trained: Path, folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for file in folder.iterdir():
+        (other / file.name).write_bytes(file.read_bytes())
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "note": "not the same"}))
+    with pytest.raises(ModelFileError, match="another target"):
+        _drafting(other, trained / "markov")
+
+
+def test_names_without_a_checkpoint_are_told_what_there_is(folder: Path) -> None:
+    with pytest.raises(ModelNotFound, match="no DSpark drafter comes with the package for 'unknown'"):
+        checkpoint_folder("", "unknown")
+    target = TransformersTarget.load(folder)
+    with pytest.raises(Unsupported, match="without hidden states"):
+        make_dspark(DraftContext("", target, None, lambda name: pytest.fail("no model is needed")))
+
+
+def test_an_interrupted_corpus_goes_on_to_the_same_texts(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = [f"w{i} w{i + 1} w5" for i in range(9)]
+    whole, parts = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
+    write_corpus(engine, prompts, whole, PLAN)
+
+    count = iter(range(100))
+
+    def interrupt(text: object) -> None:
+        if next(count) == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_corpus(engine, prompts, parts, PLAN, on_text=interrupt)
+    with parts.open("a") as file:
+        file.write('{"prompt": "w8 w9 w5", "t": 1.0, "n"')
+    assert 0 < len(list(read_corpus(parts))) < 18
+    write_corpus(engine, prompts, parts, PLAN)
+    assert set(read_corpus(parts)) == set(read_corpus(whole))
+    assert len(list(read_corpus(parts))) == 18  # nine prompts at two temperatures, none twice
+    write_corpus(engine, prompts, parts, PLAN)
+    assert len(list(read_corpus(parts))) == 18
+
+
+def test_the_targets_own_prompts_follow_its_user_header_and_are_kept(engine: Engine, tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    prompts = own_prompts(engine, 5, path, PLAN)
+    assert len(set(prompts)) == 5
+    assert own_prompts(engine, 5, path, PLAN) == prompts
+    assert own_prompts(engine, 8, path, PLAN)[:5] == prompts
+    assert own_prompts(engine, 8, tmp_path / "again.jsonl", PLAN) == own_prompts(engine, 8, path, PLAN)
+    with pytest.raises(InvalidValue, match="chat template"):
+        own_prompts(Engine(engine.target), 5, path, PLAN)
+
+
+def test_prompts_come_from_text_and_json_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n\ntwo\none\n")
+    (tmp_path / "b.jsonl").write_text('{"prompt": "one"}\n{"turns": ["two", "three"]}\n')
+    assert read_prompts(tmp_path / "a.txt") == read_prompts(tmp_path / "b.jsonl") == ["one", "two"]
+    (tmp_path / "c.jsonl").write_text('{"turns": []}\n')
+    (tmp_path / "d.txt").write_text("\n")
+    with pytest.raises(ModelFileError, match="cannot read prompts"):
+        read_prompts(tmp_path / "c.jsonl")
+    with pytest.raises(InvalidValue, match="no prompts"):
+        read_prompts(tmp_path / "d.txt")
+    with pytest.raises(ModelFileError, match="cannot read prompts"):
+        read_prompts(tmp_path / "missing.txt")
+
+
+def test_a_file_that_is_no_corpus_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"something": 1}\n')
+    with pytest.raises(ModelFileError, match="no file of training texts"):
+        list(read_corpus(tmp_path / "x.jsonl"))
+
+
+def test_layers_are_spread_and_the_last_is_among_them() -> None:
+    assert layers_to_read(30) == (3, 9, 15, 21, 30)
+    assert layers_to_read(2) == (0, 1, 2)
+    assert layers_to_read(1)[-1] == 1

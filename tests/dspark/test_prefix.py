@@ -1,0 +1,190 @@
+"""The prefix schedule decides on what was revealed and on nothing else."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from draftproof.draft.base import Proposal
+from draftproof.errors import BadProposal, InvalidValue
+from draftproof.schedule.allocate import best_rows
+from draftproof.schedule.base import RoundRecord, Slot
+from draftproof.schedule.costs import CostCurve
+from draftproof.schedule.prefix import Form, PrefixSchedule
+
+CURVES = [{1: 1.0, 2: 1.2, 4: 1.5}, {1: 1.0, 2: 2.0, 3: 2.05, 4: 2.1, 5: 4.0, 8: 4.2}, {1: 1.0}]
+CONFIDENCE = st.sampled_from([0.0, 0.25, 0.5, 0.8, 0.9, 1.0])
+BLOCKS = st.lists(st.lists(CONFIDENCE, max_size=5), min_size=1, max_size=4)
+
+
+def _proposal(confidence: list[float], token: int = 0) -> Proposal:
+    return Proposal([token] * len(confidence), None, "toy", confidence)
+
+
+def _slots(count: int) -> list[Slot]:
+    return [Slot(i, 10, 8, "toy") for i in range(count)]
+
+
+def _schedule(
+    curve: dict[int, float], form: Form = "causal", history: list[list[float]] | None = None
+) -> PrefixSchedule:
+    schedule = PrefixSchedule(CostCurve(curve, refine=False), 8, form=form, draft_seconds=0.1)
+    for confidence in history or []:
+        n = len(confidence)
+        schedule.observe(
+            RoundRecord(_slots(1), [_proposal(confidence)], [n], [n], [[0] * (n + 1)], n + 1, 1.0, 0.1, 0.0)
+        )
+    return schedule
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    blocks=BLOCKS,
+    other=BLOCKS,
+    curve=st.sampled_from(CURVES),
+    form=st.sampled_from(["causal", "budget"]),
+    history=st.lists(st.lists(CONFIDENCE, min_size=1, max_size=5), max_size=3),
+)
+def test_unrevealed_confidences_and_tokens_move_nothing(
+    blocks: list[list[float]],
+    other: list[list[float]],
+    curve: dict[int, float],
+    form: Form,
+    history: list[list[float]],
+) -> None:
+    """Admitting n tokens reveals the confidences of positions 0..n; everything after them is perturbed."""
+    schedule = _schedule(curve, form, history)
+    slots = _slots(len(blocks))
+    admitted = schedule.admit(slots, [_proposal(block) for block in blocks])
+    perturbed = []
+    for i, (block, n) in enumerate(zip(blocks, admitted, strict=True)):
+        unrevealed = other[i % len(other)]
+        # Longer or shorter, other confidences and other tokens after the first one that was not admitted.
+        tail = unrevealed if n < len(block) else []
+        perturbed.append(
+            Proposal([*([0] * (n + 1)), *([9] * len(tail))][: n + 1 + len(tail)], None, "toy", [*block[: n + 1], *tail])
+            if n < len(block)
+            else _proposal(block)
+        )
+    assert schedule.admit(slots, perturbed) == admitted
+
+
+@settings(max_examples=200, deadline=None)
+@given(blocks=BLOCKS, curve=st.sampled_from(CURVES))
+def test_the_causal_form_stops_at_the_first_token_that_does_not_raise_the_rate(
+    blocks: list[list[float]], curve: dict[int, float]
+) -> None:
+    """Its obvious twin: sort everything, walk until the first one that does not raise tokens per second."""
+    costs = CostCurve(curve, refine=False)
+    entries = []
+    for r, block in enumerate(blocks):
+        alive = 1.0
+        for k, c in enumerate(block):
+            alive *= c
+            entries.append((-alive, k, r))
+    lengths, tokens, rows = [0] * len(blocks), float(len(blocks)), len(blocks)
+    for negative, k, r in sorted(entries):
+        if not (tokens - negative) / (costs.seconds(rows + 1) + 0.1) > tokens / (costs.seconds(rows) + 0.1):
+            break
+        tokens, rows, lengths[r] = tokens - negative, rows + 1, k + 1
+    assert _schedule(curve).admit(_slots(len(blocks)), [_proposal(b) for b in blocks]) == lengths
+
+
+@settings(max_examples=200, deadline=None)
+@given(blocks=BLOCKS, points=st.lists(st.floats(0.05, 1.0), min_size=24, max_size=24))
+def test_on_costs_that_rise_ever_faster_it_is_the_best_of_all_prefixes(
+    blocks: list[list[float]], points: list[float]
+) -> None:
+    seconds, total = {}, 1.0
+    for rows, step in enumerate(sorted(points), start=1):
+        seconds[rows] = total
+        total += step
+    costs = CostCurve(seconds, refine=False)
+    survivals = []
+    for block in blocks:
+        alive, row = 1.0, []
+        for c in block:
+            alive *= c
+            row.append(alive)
+        survivals.append(row)
+    best = best_rows(survivals, lambda rows, longest: costs.seconds(rows) + 0.1)
+    lengths = _schedule(seconds).admit(_slots(len(blocks)), [_proposal(b) for b in blocks])
+    tokens = len(blocks) + sum(sum(s[:n]) for s, n in zip(survivals, lengths, strict=True))
+    assert tokens / (costs.seconds(len(blocks) + sum(lengths)) + 0.1) == pytest.approx(best.rate)
+
+
+def test_equal_survivals_are_taken_by_position_then_by_request() -> None:
+    budget = _schedule({1: 1.0}, "budget")
+    budget._rows_per_request = 1.0
+    half = [0.5, 1.0, 1.0]
+    assert budget.admit(_slots(2), [_proposal(half), _proposal(half)]) == [1, 1]
+    budget._rows_per_request = 1.5
+    assert budget.admit(_slots(2), [_proposal(half), _proposal(half)]) == [2, 1]
+
+
+def test_saturated_confidences() -> None:
+    schedule = _schedule({1: 1.0, 2: 1.1, 9: 1.8})
+    assert schedule.admit(_slots(1), [_proposal([1.0] * 5)]) == [5]
+    assert schedule.admit(_slots(1), [_proposal([0.0, 1.0, 1.0])]) == [0]
+    assert schedule.admit(_slots(1), [_proposal([1.0, 0.0, 1.0])]) == [1]
+
+
+def test_fractions_stay_fractions_in_comparisons() -> None:
+    third = Fraction(1, 3)
+    proposals = [Proposal([0], None, "toy", [third]), Proposal([0], None, "toy", [1 / 3])]
+    budget = _schedule({1: 1.0}, "budget")
+    budget._rows_per_request = 0.5
+    # 1/3 as a float is a little less than one third.
+    assert budget.admit(_slots(2), proposals) == [1, 0]
+    assert budget.admit(_slots(2), proposals[::-1]) == [0, 1]
+
+
+def test_the_budget_comes_from_earlier_rounds_alone() -> None:
+    sure, hopeless = [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]
+    cheap = {1: 1.0, 2: 1.1, 9: 1.8}
+    assert _schedule(cheap, "budget", [sure]).admit(_slots(1), [_proposal(hopeless)]) == [3]
+    assert _schedule(cheap, "budget", [hopeless]).admit(_slots(1), [_proposal(sure)]) == [0]
+
+
+def test_a_confidence_that_is_no_probability_is_refused_when_it_is_revealed() -> None:
+    schedule = _schedule({1: 1.0, 9: 1.1})
+    with pytest.raises(BadProposal, match=r"confidence 1\.5 at position 1"):
+        schedule.admit(_slots(1), [_proposal([0.9, 1.5])])
+    with pytest.raises(BadProposal, match="confidence nan"):
+        schedule.admit(_slots(1), [_proposal([float("nan")])])
+    assert _schedule({1: 1.0}).admit(_slots(1), [_proposal([0.1, 1.5])]) == [0]  # never revealed, never looked at
+
+
+def test_a_drafter_that_does_not_pay_is_switched_off_with_its_figures() -> None:
+    schedule = PrefixSchedule(CostCurve({1: 1.0, 9: 5.0}, refine=False), 4, draft_seconds=0.5)
+    assert schedule.lengths(_slots(1)) == [4]
+    for _ in range(5):
+        proposal = _proposal([0.1] * 4)
+        admitted = schedule.admit(_slots(1), [proposal])
+        schedule.observe(RoundRecord(_slots(1), [proposal], admitted, [0], [[0]], 1, 1.0, 0.5, 0.0))
+    assert schedule.lengths(_slots(1)) == [0]
+    assert "does not pay: 0.667 tokens a second with it, 1 without" in (schedule.off_reason(0) or "")
+    schedule.forget(0)
+    assert schedule.off_reason(0) is None
+
+
+def test_it_is_tried_again_within_a_hundredth_of_all_time() -> None:
+    schedule = PrefixSchedule(CostCurve({1: 1.0, 9: 5.0}), 4, draft_seconds=0.5)
+    tried = 0
+    for _ in range(500):
+        n = schedule.lengths(_slots(1))[0]
+        tried += n > 0
+        proposal = _proposal([0.1] * n)
+        admitted = schedule.admit(_slots(1), [proposal])
+        seconds = 0.5 if n else 0.0
+        schedule.observe(RoundRecord(_slots(1), [proposal], admitted, [0], [[0]], 1 + admitted[0], 1.0, seconds, 0.0))
+    assert 5 <= tried <= 12  # a hundredth of 500 seconds is ten tries of half a second
+
+
+@pytest.mark.parametrize("bad", [{"longest": -1}, {"longest": 65}, {"form": "greedy"}, {"draft_seconds": -1.0}])
+def test_bad_values_are_refused(bad: dict[str, object]) -> None:
+    with pytest.raises(InvalidValue):
+        PrefixSchedule(CostCurve({1: 1.0}), **bad)  # type: ignore[arg-type]
