@@ -21,6 +21,6 @@ PROMPTS = (
     "Explain recursion to a ten-year-old.",
     "Name three differences between a list and a tuple in Python.",
     "Continue the story: The lighthouse keeper counted the ships at dawn. That day there was one too many.",
-    "Copy the following lines exactly, with the line numbers:\n1. alpha beta gamma\n2. beta gamma delta\n3. gamma delta "
-    "epsilon\n4. delta epsilon zeta",
+    "Copy the following lines exactly, with the line numbers:\n1. alpha beta gamma\n2. beta gamma delta\n"
+    "3. gamma delta epsilon\n4. delta epsilon zeta",
 )
