@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-SCRIPTS = ("evidence.equality",)
+SCRIPTS = ("evidence.equality", "evidence.control_matrix")
 
 for script in SCRIPTS:
     print(f"== {script}", flush=True)

@@ -1,9 +1,9 @@
 """Equality with plain decoding on the default model: 20 prompts of 128 tokens, every drafter, draft lengths 1 to 8.
 
 Temperature 0 with the token verifier, and temperature 1 with the coupled verifier. Every first difference is explained
-by its margin against the row noise measured at that row. Writes evidence/results/equality-BACKEND.json part by part.
+by its margin against the row noise measured at that row. Writes evidence/results/equality-BACKEND-T*.json part by part.
 
-    python -m evidence.equality [--backend transformers] [--tokens 128] [--prompts 20]
+    python -m evidence.equality [--backend transformers] [--tokens 128] [--prompts 20] [--temperature 0]
 """
 
 from __future__ import annotations
@@ -37,11 +37,14 @@ def main() -> None:
     parser.add_argument("--backend", default="transformers")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--prompts", type=int, default=20)
+    parser.add_argument("--temperature", type=float, action="append", help="0 (token) or 1 (coupled); default: both")
+    parser.add_argument("--threads", type=int)
     arguments = parser.parse_args()
-    record = Record(f"equality-{arguments.backend}")
-    target, tokenizer = load_target("smollm2", LoadOptions(backend=arguments.backend))
+    target, tokenizer = load_target("smollm2", LoadOptions(backend=arguments.backend, threads=arguments.threads))
     prompts = [tokenizer.chat([{"role": "user", "content": text}]) for text in PROMPTS[: arguments.prompts]]
-    for temperature, verifier in ((0.0, "token"), (1.0, "coupled")):
+    for temperature in arguments.temperature or (0.0, 1.0):
+        verifier = "token" if temperature == 0 else "coupled"
+        record = Record(f"equality-{arguments.backend}-T{temperature:g}")
         params = SamplingParams(temperature=temperature, max_tokens=arguments.tokens, seed=SEED)
         plain: list[Result] | None = None
         for name in ("lookup", "suffix", "model"):
