@@ -1,0 +1,80 @@
+"""Names to parts: our own, and those of other packages by entry point."""
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from draftproof import registry
+from draftproof.draft.chain import ChainDrafter
+from draftproof.draft.none import NoDrafter
+from draftproof.errors import InvalidValue, UnknownName, VocabularyMismatch
+from draftproof.proof.toys import toy_target
+from draftproof.text import IdTokenizer
+from draftproof.verify.match import MatchVerifier
+
+
+class TheirDrafter(NoDrafter):
+    name = "theirs"
+
+    def __init__(self, context):
+        self.context = context
+
+
+class TheirVerifier(MatchVerifier):
+    name = "theirs"
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Another package with a drafter and a verifier, as its metadata would announce them."""
+    here = {
+        registry.DRAFTER_GROUP: [EntryPoint("theirs", f"{__name__}:TheirDrafter", registry.DRAFTER_GROUP)],
+        registry.VERIFIER_GROUP: [EntryPoint("theirs", f"{__name__}:TheirVerifier", registry.VERIFIER_GROUP)],
+    }
+    monkeypatch.setattr(registry, "entry_points", lambda group: here[group])
+    monkeypatch.setattr(EntryPoint, "load", lambda self: globals()[self.value.partition(":")[2]])
+
+
+def context(target=None, load_model=None):
+    return registry.DraftContext("", target or toy_target(3), IdTokenizer(3), load_model or (lambda name: 1 / 0))
+
+
+def test_a_drafter_of_another_package_is_found_and_gets_its_context(installed):
+    registry.check_drafter("theirs:x")
+    drafter = registry.make_drafter("theirs:x", context())
+    assert isinstance(drafter, TheirDrafter)
+    assert drafter.context.argument == "x"
+    assert drafter.context.target.vocab_size == 3
+
+
+def test_a_verifier_of_another_package_is_found(installed):
+    assert isinstance(registry.make_verifier("theirs"), TheirVerifier)
+    assert "theirs" in registry.verifier_names()
+
+
+def test_without_the_package_the_name_is_unknown_and_the_known_ones_are_listed():
+    with pytest.raises(UnknownName, match="known: dspark, lookup, model, none, suffix"):
+        registry.make_drafter("theirs", context())
+
+
+def test_several_drafters_keep_their_order():
+    drafter = registry.make_drafter("lookup + suffix", context())
+    assert isinstance(drafter, ChainDrafter)
+    assert drafter.name == "lookup+suffix"
+
+
+def test_a_draft_model_with_another_vocabulary_or_tokenizer_is_refused():
+    with pytest.raises(VocabularyMismatch, match="4 tokens"):
+        registry.make_drafter("model:x", context(load_model=lambda name: (toy_target(4), IdTokenizer(4))))
+
+    class Other(IdTokenizer):
+        def fingerprint(self):
+            return "other"
+
+    with pytest.raises(VocabularyMismatch, match="different tokenizers"):
+        registry.make_drafter("model:x", context(load_model=lambda name: (toy_target(3), Other(3))))
+
+
+def test_an_argument_that_is_not_wanted_is_refused():
+    with pytest.raises(InvalidValue, match="takes no argument"):
+        registry.make_drafter("lookup:9", context())
