@@ -121,11 +121,8 @@ class Case:
 
     def run(self) -> Outcome:
         """Enumerate and compare."""
-        started = perf_counter()
         # Two requests: shorter answers and other prompts, so that they accept differently and end apart.
         sizes = [ANSWER] if self.requests == 1 else [2, 3, 2][: self.requests]
-        prompts = [(*PROMPT, *([1] * i)) for i in range(self.requests)]
-        params = [SamplingParams(max_tokens=n, temperature=self.temperature) for n in sizes]
 
         def build() -> Engine:
             return Engine(
@@ -135,10 +132,18 @@ class Case:
                 schedule=SCHEDULES[self.schedule](self.length),
             )
 
-        got = engine_law(build, list(zip(prompts, params, strict=True)))
-        model, eos = toy_model(self.vocab_size), frozenset([self.vocab_size - 1])
-        singles = [target_law(model, prompt, p, eos) for prompt, p in zip(prompts, params, strict=True)]
-        return compare(self.name, got, product(singles), perf_counter() - started)
+        return prove_toy(self.name, build, self.vocab_size, sizes, self.temperature)
+
+
+def prove_toy(name: str, build: Callable[[], Engine], vocab_size: int, sizes: list[int], temperature: float) -> Outcome:
+    """Enumerate an engine on the toy target: one request per entry of `sizes` (its budget), each with its own prompt."""
+    started = perf_counter()
+    prompts = [(*PROMPT, *([1] * i)) for i in range(len(sizes))]
+    params = [SamplingParams(max_tokens=n, temperature=temperature) for n in sizes]
+    got = engine_law(build, list(zip(prompts, params, strict=True)))
+    model, eos = toy_model(vocab_size), frozenset([vocab_size - 1])
+    singles = [target_law(model, prompt, p, eos) for prompt, p in zip(prompts, params, strict=True)]
+    return compare(name, got, product(singles), perf_counter() - started)
 
 
 def product(laws: list[Law]) -> dict[tuple[tuple[int, ...], ...], Prob]:

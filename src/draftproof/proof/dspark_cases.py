@@ -12,17 +12,14 @@ from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from fractions import Fraction
-from time import perf_counter
 from typing import Any
 
 from draftproof.dist import Dist
 from draftproof.draft.base import DraftRequest, Proposal, StatelessDrafter
 from draftproof.engine import Engine
-from draftproof.proof.cases import VERIFIERS, Outcome, compare, product
-from draftproof.proof.engine_law import engine_law, target_law
-from draftproof.proof.toys import PROMPT, toy_model, toy_row, toy_target
+from draftproof.proof.cases import VERIFIERS, Outcome, prove_toy
+from draftproof.proof.toys import toy_row, toy_target
 from draftproof.registry import make_verifier
-from draftproof.sampling.params import SamplingParams
 from draftproof.schedule.adaptive import AdaptiveSchedule
 from draftproof.schedule.base import Schedule
 from draftproof.schedule.costs import CostCurve
@@ -116,10 +113,7 @@ class DSparkCase:
 
     def run(self) -> Outcome:
         """Enumerate and compare."""
-        started = perf_counter()
         sizes = [4] if self.requests == 1 else [3, 2]
-        prompts = [(*PROMPT, *([1] * i)) for i in range(self.requests)]
-        params = [SamplingParams(max_tokens=n, temperature=self.temperature) for n in sizes]
 
         def build() -> Engine:
             return Engine(
@@ -129,10 +123,7 @@ class DSparkCase:
                 schedule=SCHEDULES[self.schedule](self.length),
             )
 
-        got = engine_law(build, list(zip(prompts, params, strict=True)))
-        model, eos = toy_model(self.vocab_size), frozenset([self.vocab_size - 1])
-        singles = [target_law(model, prompt, p, eos) for prompt, p in zip(prompts, params, strict=True)]
-        return compare(self.name, got, product(singles), perf_counter() - started)
+        return prove_toy(self.name, build, self.vocab_size, sizes, self.temperature)
 
 
 def dspark_cases() -> Iterator[DSparkCase]:
