@@ -136,7 +136,7 @@ class Case:
 
 
 def prove_toy(name: str, build: Callable[[], Engine], vocab_size: int, sizes: list[int], temperature: float) -> Outcome:
-    """Enumerate an engine on the toy target: one request per entry of `sizes` (its budget), each with its own prompt."""
+    """Enumerate an engine on the toy target: one request per entry of `sizes` (its budget), prompts differing."""
     started = perf_counter()
     prompts = [(*PROMPT, *([1] * i)) for i in range(len(sizes))]
     params = [SamplingParams(max_tokens=n, temperature=temperature) for n in sizes]
