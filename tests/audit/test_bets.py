@@ -12,7 +12,7 @@ from draftproof.dist import Dist
 from draftproof.errors import BadTable, InvalidValue
 from draftproof.proof.bets import NAMES, SETS, Bets
 from draftproof.proof.pit import BINS, LearnedPit, intervals, shares_of
-from draftproof.proof.spectrum import LEVEL_SETS
+from draftproof.proof.spectrum import LEVEL_SETS, TAIL, TEMPERS
 
 
 def _rows(seed: int, size: int, kind: str) -> tuple[Dist, Dist | None]:
@@ -26,6 +26,9 @@ def _rows(seed: int, size: int, kind: str) -> tuple[Dist, Dist | None]:
         q[:2] = q[:2][::-1]
     if kind == "equal":
         q = p
+    if kind == "tail":  # most tokens less probable than what tempered bets tell apart
+        p[1:] *= 1e-5
+        p /= p.sum()
     if kind == "zeros" and size > 2:
         p[random.integers(size)] = 0
         p /= p.sum()
@@ -41,7 +44,7 @@ def _rows(seed: int, size: int, kind: str) -> tuple[Dist, Dist | None]:
     return Dist(p), Dist(q)
 
 
-KINDS = ("dense", "ties", "equal", "zeros", "point", "none", "sparse")
+KINDS = ("dense", "ties", "equal", "tail", "zeros", "point", "none", "sparse")
 
 
 @settings(max_examples=150, deadline=None)
@@ -105,6 +108,17 @@ def test_the_learned_histogram_is_fair_whatever_it_has_learned(kind: str) -> Non
             total += dense[x] * np.exp(learned.logs[0] - before)
         np.testing.assert_allclose(total, 1, atol=1e-9)
     assert BINS == 8
+
+
+@pytest.mark.parametrize("kind", ["ties", "tail"])
+def test_a_tempered_bet_pays_the_power_of_p_with_the_tail_as_one(kind: str) -> None:
+    p, _ = _rows(3, 300, kind)
+    assert ((p.probs < TAIL).sum() > 100) == (kind == "tail")
+    bets = Bets.place(p)
+    for i, a in enumerate(TEMPERS):
+        payoff = np.maximum(p.probs, TAIL) ** (a - 1)
+        payoff /= p.probs @ payoff
+        np.testing.assert_allclose([bets.pay(x).ratios[i] for x in range(300)], payoff, rtol=1e-12)
 
 
 def test_a_level_set_holds_exactly_the_tokens_it_names() -> None:

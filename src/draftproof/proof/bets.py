@@ -4,7 +4,8 @@ What it is for: the sequential test (`sequential`). A bet is a function r over t
 sum_x p(x) r(x) = 1, chosen from what is known before the token: p, the drafter's q, and the text so far. If the token
 is really drawn from p, no bet has an expected gain. The bets aim at the ways engines fail:
 
-- tempered: r = p^(a-1) / sum p^a, the likelihood ratio of a sharper (a > 1) or flatter (a < 1) engine;
+- tempered: r = max(p, t)^(a-1) / sum p max(p, t)^(a-1), for t = 0 the likelihood ratio of a sharper (a > 1) or flatter
+  (a < 1) engine; t = 2^-15 counts all tokens less probable than that as one, which spares powers of the whole row;
 - sets: toward a set S of tokens, r = 1[x in S] / p(S), and away from it, r = 1[x not in S] / p(not S). The sets: the
   most probable 1, 2, 5, ... 50 tokens, nuclei, min-p sets, the tokens with q > p, the draft's choice, the last token,
   the recent tokens, end-of-text, id 0;
@@ -29,7 +30,7 @@ import numpy.typing as npt
 
 from draftproof.dist import Dist
 from draftproof.errors import InvalidValue
-from draftproof.proof.spectrum import BLOCK, LEVEL_SETS, TEMPERS, float_dist, level_sets, power_sums
+from draftproof.proof.spectrum import BLOCK, LEVEL_SETS, TAIL, TEMPERS, float_dist, level_sets, power_sums
 
 Floats = npt.NDArray[np.float64]
 
@@ -78,6 +79,7 @@ class Bets:
         "_away",
         "_choice",
         "_eos",
+        "_known",
         "_last",
         "_levels",
         "_p",
@@ -108,11 +110,12 @@ class Bets:
         self.mass = np.minimum(mass, 1)  # sums of p can pass 1 by their rounding
         self._set_payoffs()
         inside, outside = self.mass, 1 - self.mass
-        with np.errstate(divide="ignore"):
-            toward = np.minimum(1, outside / inside)
-            away = np.where(outside > LEAST, np.minimum(1, inside / outside), 0)
-        self.slack = np.nan_to_num(np.minimum(inside, outside))
-        self.deviation = np.concatenate([spread, np.nan_to_num(toward), np.nan_to_num(away), drafted_deviation])
+        known = self._known
+        self.slack = np.where(known, np.minimum(inside, outside), 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            toward = np.where(known, np.minimum(1, outside / inside), 0.0)
+            away = np.where(known & (outside > LEAST), np.minimum(1, inside / outside), 0.0)
+        self.deviation = np.concatenate([spread, toward, away, drafted_deviation])
 
     @classmethod
     def place(
@@ -156,13 +159,14 @@ class Bets:
         )
         ratios = np.concatenate(
             [
-                p_x ** (_EXPONENTS - 1) / self._sums,
+                max(p_x, TAIL) ** (_EXPONENTS - 1) / self._sums,
                 np.where(inside, self._toward[0], self._toward[1]),
                 np.where(inside, self._away[0], self._away[1]),
                 self._pay_drafted(token, p_x, q_x),
             ]
         )
-        return Payoff(ratios, np.nan_to_num(inside - self.mass), impossible=False)
+        hits = np.where(self._known, inside - self.mass, 0.0)
+        return Payoff(ratios, hits, impossible=False)
 
     def among(self, tokens: Seq[int]) -> Floats:
         """p of each of these tokens as a share of their sum; all 0 if p rules all of them out."""
@@ -186,13 +190,17 @@ class Bets:
     # -- sets --------------------------------------------------------------------------------------------
 
     def _mass_of(self, tokens: frozenset[int] | tuple[int, ...]) -> float:
-        total = sum(float(self._p.prob(t)) for t in tokens if 0 <= t < self._p.size)
+        inside = [t for t in tokens if 0 <= t < self._p.size]
+        if self._p.ids is None:
+            total = float(self._p.probs[inside].sum()) if inside else 0.0
+        else:
+            total = sum(float(self._p.prob(t)) for t in inside)
         return total if total > 0 else np.nan
 
     def _set_payoffs(self) -> None:
         mass = self.mass
         with np.errstate(invalid="ignore", divide="ignore"):
-            known = ~np.isnan(mass)
+            self._known = known = ~np.isnan(mass)
             rest = known & (1 - mass > LEAST)
             self._toward = (np.where(known, 1 / mass, 1), np.where(known, 0.0, 1))
             self._away = (np.where(rest, 0.0, 1), np.where(rest, 1 / (1 - mass), 1))
@@ -240,7 +248,7 @@ class Bets:
         if self._q.token is not None:
             # A point mass d: everything accepted; d never; accepted with p(d) and otherwise drawn again from all of p.
             chosen = token == self._choice
-            p_d = 1 - z
+            p_d = match  # not 1 - z, which rounds a small p(d) away
             if p_d <= 0:
                 return _NO_DRAFT
             away = (0.0 if chosen else 1 / z) if z > LEAST else 1.0

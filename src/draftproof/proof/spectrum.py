@@ -19,6 +19,7 @@ TOP_K = (1, 2, 5, 10, 20, 40, 50)
 NUCLEI = (0.9, 0.95, 0.98)
 MIN_P = (0.05, 0.1)
 FLOOR = 2.0**-12  # level sets are found among tokens at least this probable: at most 4096, usually a few hundred
+TAIL = 2.0**-15  # less probable tokens are told apart by no tempered bet: whole-row powers cost more than they show
 BLOCK = 8192  # entries summed at a time: temporaries of a whole vocabulary cost more than the arithmetic
 
 LEVEL_SETS = (
@@ -65,27 +66,25 @@ def level_sets(probs: Floats, mass: Floats) -> Floats:
 
 
 def power_sums(p: Floats) -> tuple[Floats, Floats]:
-    """sum p^a for a in TEMPERS, and bounds of the tempered bets' deviations.
+    """sum p max(p, TAIL)^(a-1) for a in TEMPERS, and bounds of the tempered bets' deviations.
 
-    sum p |r - 1| <= sqrt(sum p r^2 - 1) by Cauchy-Schwarz, and sum p r^2 is again a power sum: sum p^(2a-1) / S_a^2.
+    sum p |r - 1| <= sqrt(sum p r^2 - 1) by Cauchy-Schwarz, for r = max(p, TAIL)^(a-1) / S_a.
     """
-    sums = np.zeros(len(TEMPERS))
-    for start in range(0, len(p), BLOCK):
-        part = p[start : start + BLOCK]
-        p2 = np.sqrt(part)
-        p4 = np.sqrt(p2)
-        p8 = np.sqrt(p4)
-        square = part * part
-        sums += (
-            p2.sum(),
-            p2 @ p4,
-            (p2 * p4) @ p8,
-            part @ p8,
-            part @ p4,
-            part @ p2,
-            square.sum(),
-            square @ part,
-        )
-    half, three_quarters, _, _, five_quarters, three_halves, two, three = sums.tolist()
-    doubled = np.array([len(p), half, three_quarters, five_quarters, three_halves, two, three, np.inf])
-    return sums, np.minimum(1, np.sqrt(np.maximum(0, doubled / sums**2 - 1)))
+    head = p[p >= TAIL]
+    rest = max(0.0, 1.0 - float(head.sum()))  # of all tokens less probable than TAIL; p sums to one
+    p2 = np.sqrt(head)
+    p4 = np.sqrt(p2)
+    p8 = np.sqrt(p4)
+    square = head * head
+    half, three_quarters, five_quarters, three_halves = p2.sum(), p2 @ p4, head @ p4, head @ p2
+    two, three = square.sum(), square @ head
+    sums = np.array([half, three_quarters, (p2 * p4) @ p8, head @ p8, five_quarters, three_halves, two, three])
+    squares = np.array(
+        [len(head), half, three_quarters, five_quarters, three_halves, two, three, (square * square) @ head]
+    )
+    sums += rest * _AT_TAIL
+    squares += rest * _AT_TAIL**2
+    return sums, np.minimum(1, np.sqrt(np.maximum(0, squares / sums**2 - 1)))
+
+
+_AT_TAIL = TAIL ** (np.array(TEMPERS) - 1)
