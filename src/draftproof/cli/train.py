@@ -42,6 +42,7 @@ def dspark(
         list[float] | None, typer.Option("--temperature", "-t", help="Of the answers; may be repeated [1.0, 0.7].")
     ] = None,
     max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.", min=8)] = 256,
+    together: Annotated[int, typer.Option(help="Answers written at once.", min=1)] = 48,
     head: Annotated[str, typer.Option(help="markov, rnn or none.")] = "markov",
     baseline: Annotated[
         bool, typer.Option("--baseline", help="Also train the `none` head with the same budget, and compare.")
@@ -75,7 +76,9 @@ def dspark(
         raise InvalidValue(f"--plot {plot}", "FILE.png or FILE.svg")
     if threads is not None:
         torch.set_num_threads(threads)
-    corpus = CorpusPlan(temperatures=tuple(temperature or (1.0, 0.7)), max_tokens=max_tokens, seed=seed)
+    corpus = CorpusPlan(
+        temperatures=tuple(temperature or (1.0, 0.7)), max_tokens=max_tokens, together=together, seed=seed
+    )
     drafter = DrafterPlan(
         head=head,  # type: ignore[arg-type]  # checked above
         layers=layers,
@@ -86,7 +89,7 @@ def dspark(
     )
     training = TrainingPlan(steps=steps, sequences=sequences, anchors=anchors, seed=seed)
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    work = _Work(target, out, where, getattr(torch, precision), Console(stderr=True, highlight=False))
+    work = _Work(target, out, where, getattr(torch, precision), threads, Console(stderr=True, highlight=False))
     work.write(prompts, count, corpus)
     work.train(drafter, training, baseline=baseline, plot=plot)
 
@@ -94,11 +97,11 @@ def dspark(
 class _Work:
     """The stages, with what they share."""
 
-    def __init__(self, target: str, out: Path, device: str, dtype: Any, console: Console) -> None:
+    def __init__(self, target: str, out: Path, device: str, dtype: Any, threads: int | None, console: Console) -> None:
         from draftproof.draft.dspark.hidden import TargetTables
         from draftproof.train.pipeline import layers_to_read
 
-        self.out, self.device, self.dtype, self.console = out, device, dtype, console
+        self.out, self.device, self.dtype, self.threads, self.console = out, device, dtype, threads, console
         self.name = target
         self.tables = TargetTables.load(target)
         self.layers = layers_to_read(self.tables.facts.layers)
@@ -112,10 +115,9 @@ class _Work:
         from draftproof.train.corpus import own_prompts, read_corpus, read_prompts, write_corpus
         from draftproof.train.pipeline import collect
 
-        # Text is the same by law whatever drafts it; lookup is the drafter that needs no training.
-        engine = load_engine(
-            self.name, draft="lookup", schedule="fixed", draft_length=4, options=LoadOptions(device=self.device)
-        )
+        # Text is the same by law whatever drafts it; many requests at once leave nothing for a drafter to gain.
+        options = LoadOptions(device=self.device, threads=self.threads)
+        engine = load_engine(self.name, draft="none", schedule="fixed", draft_length=0, options=options)
         if prompts is not None:
             asked = read_prompts(prompts)
         else:
@@ -128,7 +130,9 @@ class _Work:
             write_corpus(engine, asked, texts, plan, on_text=lambda text: step())
         del engine
         dtype = "float32" if self.dtype == torch.float32 else "bfloat16"
-        reader = TransformersTarget.load(self.name, dtype=dtype, device=self.device, hidden_layers=self.layers)
+        reader = TransformersTarget.load(
+            self.name, dtype=dtype, device=self.device, threads=self.threads, hidden_layers=self.layers
+        )
         with self._bar("hidden states", total, 0) as step:
             collect(
                 reader,

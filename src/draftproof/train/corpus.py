@@ -20,6 +20,7 @@ from draftproof.engine import Engine
 from draftproof.errors import InvalidValue, ModelFileError
 from draftproof.models.cache import writing
 from draftproof.models.tokenizer import FileTokenizer
+from draftproof.result import FinishEvent
 from draftproof.sampling.params import SamplingParams
 from draftproof.train.features import Text
 
@@ -104,24 +105,40 @@ def write_corpus(
     *,
     on_text: Callable[[Text], None] = lambda text: None,
 ) -> None:
-    """Answer every prompt at every temperature, skipping what `path` already holds."""
+    """Answer every prompt at every temperature, skipping what `path` already holds.
+
+    `plan.together` requests are always live; lines are written in the order of prompts and temperatures, so a file that
+    was interrupted is a beginning of the whole one.
+    """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         _cut(path)
     done = {(line["prompt"], line["t"]) for line in _objects(path, _FIELDS)} if path.is_file() else set()
     jobs = ((i, prompt, t) for i, prompt in enumerate(prompts) for t in plan.temperatures)
     waiting = ((i, prompt, t) for i, prompt, t in jobs if (prompt, t) not in done)
-    while group := list(itertools.islice(waiting, plan.together)):
-        params = [
-            SamplingParams(max_tokens=plan.max_tokens, temperature=t, seed=_seed(plan, 1, i, int(1000 * t)))
-            for i, _, t in group
-        ]
-        encoded = [engine.encode(prompt) for _, prompt, _ in group]
-        for (_, prompt, t), ids, result in zip(group, encoded, engine.generate_all(encoded, params), strict=True):
-            text = Text((*ids, *result.token_ids), len(ids), t)
-            with writing(path), path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"prompt": prompt, "t": t, "n": len(ids), "ids": text.tokens}) + "\n")
-            on_text(text)
+    live: dict[int, tuple[str, float, list[int]]] = {}  # by request, in the order they joined
+    ended: dict[int, list[int]] = {}
+    try:
+        while True:
+            for i, prompt, t in itertools.islice(waiting, plan.together - (len(live) - len(ended))):
+                ids = engine.encode(prompt)
+                seed = _seed(plan, 1, i, int(1000 * t))
+                request = engine.add(ids, SamplingParams(max_tokens=plan.max_tokens, temperature=t, seed=seed))
+                live[request] = (prompt, t, ids)
+            if not live:
+                return
+            for event in engine.round():
+                if isinstance(event, FinishEvent):
+                    ended[event.request] = event.result.token_ids
+            while live and (first := next(iter(live))) in ended:
+                prompt, t, ids = live.pop(first)
+                text = Text((*ids, *ended.pop(first)), len(ids), t)
+                with writing(path), path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({"prompt": prompt, "t": t, "n": len(ids), "ids": text.tokens}) + "\n")
+                on_text(text)
+    finally:
+        for request in live.keys() - ended.keys():
+            engine.cancel(request)
 
 
 def read_corpus(path: Path) -> Iterator[Text]:
