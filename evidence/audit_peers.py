@@ -6,6 +6,7 @@ for copying, so that lookup drafts are often right. Nothing is told to the test 
 
     python evidence/audit_peers.py transformers --out evidence/audit_peers_transformers.json [--tokens 4000]
     python evidence/audit_peers.py openvino-genai --out evidence/audit_peers_openvino_genai.json
+    python evidence/audit_peers.py llama-cpp-python --python PATH --out evidence/audit_peers_llama_cpp_python.json
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import copy
 import datetime
 import json
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from pathlib import Path
 
@@ -21,7 +23,7 @@ import torch
 
 from draftproof.audit.page import audit_page
 from draftproof.audit.peers import Peer, audit_peers
-from draftproof.audit.process_peer import opened, start_peers
+from draftproof.audit.process_peer import opened, start_peers, version_of
 from draftproof.audit.report import AuditReport
 from draftproof.audit.transformers_peer import TransformersPeer, load_reference
 from draftproof.load import LoadOptions, load_target
@@ -39,16 +41,16 @@ PROMPTS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("engine", choices=["transformers", "openvino-genai"])
+    parser.add_argument("engine", choices=["transformers", "openvino-genai", "llama-cpp-python"])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--tokens", type=int, default=4000)
     parser.add_argument("--answer", type=int, default=64)
     parser.add_argument("--layers", type=int, default=24, help="layers the assistant keeps")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--python", help="the Python that has the engine, if it is another one")
     options = parser.parse_args()
-    run = {"transformers": transformers_peers, "openvino-genai": openvino_peers}[options.engine]
-    report = run(options)
+    report = transformers_peers(options) if options.engine == "transformers" else process_peers(options)
     record = {**report.to_json(), "date": datetime.date.today().isoformat(), "assistant_layers": options.layers}
     options.out.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
     options.out.with_suffix(".html").write_text(audit_page(report), encoding="utf-8")
@@ -71,15 +73,22 @@ def transformers_peers(options: argparse.Namespace) -> AuditReport:
     return judged(options, peers, target, tokenizer, ("transformers", "torch"))
 
 
-def openvino_peers(options: argparse.Namespace) -> AuditReport:
+def process_peers(options: argparse.Namespace) -> AuditReport:
     target, tokenizer = load_target(options.model, LoadOptions(backend="openvino", threads=options.threads))
-    name = "openvino-genai"
-    with start_peers(name, options.model, eos_ids=target.eos_ids, lookup=5, threads=options.threads) as peers:
-        return judged(options, opened(peers), target, tokenizer, (name, "openvino"))
+    name, ends = options.engine, target.eos_ids
+    with start_peers(
+        name, options.model, eos_ids=ends, lookup=5, threads=options.threads, python=options.python
+    ) as peers:
+        return judged(options, opened(peers), target, tokenizer, (), version_of(peers))
 
 
 def judged(
-    options: argparse.Namespace, peers: Seq[Peer], target: Target, tokenizer: Tokenizer, packages: tuple[str, ...]
+    options: argparse.Namespace,
+    peers: Seq[Peer],
+    target: Target,
+    tokenizer: Tokenizer,
+    packages: tuple[str, ...],
+    versions_there: Mapping[str, str] | None = None,
 ) -> AuditReport:
     return audit_peers(
         f"{options.engine}, {options.model}",
@@ -89,6 +98,7 @@ def judged(
         tokens=options.tokens,
         answer=options.answer,
         packages=packages,
+        versions_there=versions_there,
         report=lambda line: print(line, flush=True),
     )
 

@@ -77,3 +77,15 @@ def test_a_peer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) 
         pytest.raises(MissingExtra, match="not installed"),
     ):
         process_peer.opened(peers)
+
+
+def test_a_peer_in_another_python_is_started_there_and_reports_its_version_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there = PeerStatus("llama-cpp-python", "measured", "0.9.9")
+    monkeypatch.setattr(Peers, "__enter__", lambda self: self.statuses.append(there) or self)
+    with process_peer.start_peers(
+        "llama-cpp-python", "m", eos_ids=frozenset(), lookup=5, threads=1, python="/there/python"
+    ) as peers:
+        assert peers._job.pythons == {"llama-cpp-python": "/there/python"}
+        assert process_peer.version_of(peers) == {"llama-cpp-python": "0.9.9"}

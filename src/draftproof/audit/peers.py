@@ -10,7 +10,7 @@ together alarm falsely with probability at most `level`. What it does not do: ex
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from itertools import cycle
 from time import perf_counter
@@ -48,9 +48,12 @@ def audit_peers(
     answer: int = 64,
     level: float = 1e-3,
     packages: Seq[str] = (),
+    versions_there: Mapping[str, str] | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> AuditReport:
-    """Put every peer's text to the sequential test. packages: whose versions the report gives.
+    """Put every peer's text to the sequential test.
+
+    packages: whose versions the report gives. versions_there: the same for packages of another Python, as they are.
 
     The first peer is the control: the engine without speculation. If it leaves the reference as well, the others'
     leaving it is precision or settings. Raises InvalidValue if there is nothing to ask.
@@ -77,6 +80,7 @@ def audit_peers(
         "level (all peers)": f"{level:g}",
         "row noise": f"{noise.logit:.2g} logits, {noise.log_p:.2g} in log p",
         **versions("numpy", *packages),
+        **(versions_there or {}),
     }
     return AuditReport(subject, facts, findings, statistics, perf_counter() - started)
 

@@ -27,12 +27,24 @@ class ProcessPeer:
 
 
 def start_peers(
-    name: str, model: str, *, weights: str = "file", eos_ids: frozenset[int], lookup: int, threads: int
+    name: str,
+    model: str,
+    *,
+    weights: str = "file",
+    eos_ids: frozenset[int],
+    lookup: int,
+    threads: int,
+    python: str | None = None,
 ) -> Peers:
-    """The processes of one peer, to be entered; afterwards `opened` gives its modes. lookup: 0 for plain only."""
+    """The processes of one peer, to be entered; afterwards `opened` gives its modes.
+
+    lookup: 0 for plain only. python: the interpreter that has the peer installed; None is this one.
+    """
     files = {name: model_files(model, weights)[name]}
     lookups = (lookup,) if lookup else ()
-    return Peers(PeerJob(files=files, threads=threads, eos=tuple(sorted(eos_ids)), lookups=lookups))
+    pythons = {} if python is None else {name: python}
+    ends = tuple(sorted(eos_ids))
+    return Peers(PeerJob(files=files, threads=threads, eos=ends, lookups=lookups, pythons=pythons))
 
 
 def opened(peers: Peers) -> list[ProcessPeer]:
@@ -41,3 +53,8 @@ def opened(peers: Peers) -> list[ProcessPeer]:
         [status] = peers.statuses
         raise MissingExtra(f"{status.name}: {status.detail}", "install it, or audit another engine")
     return [ProcessPeer(mode) for mode in peers.modes]
+
+
+def version_of(peers: Peers) -> dict[str, str]:
+    """The peer's version as its own process gave it."""
+    return {status.name: status.detail for status in peers.statuses}

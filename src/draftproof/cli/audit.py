@@ -122,6 +122,7 @@ def audit_openvino_command(
     model: o.Model = "smollm2",
     weights: o.Weights = None,
     threads: a.PeerThreads = 2,
+    python: a.PeerPython = None,
     lookup: a.Lookup = 5,
     tokens: a.Tokens = 2000,
     answer: a.Answer = 64,
@@ -132,13 +133,16 @@ def audit_openvino_command(
 ) -> None:
     """openvino-genai on the same OpenVINO folder: plain, and with its prompt lookup."""
     options = LoadOptions(backend="openvino", weights=weights)
-    _process_audit("openvino-genai", model, options, threads, lookup, tokens, answer, level, prompts, as_json, html)
+    _process_audit(
+        "openvino-genai", model, options, threads, python, lookup, tokens, answer, level, prompts, as_json, html
+    )
 
 
 @audit_app.command("llama-cpp-python")
 def audit_llama_command(
     model: o.Model = "smollm2",
     threads: a.PeerThreads = 2,
+    python: a.PeerPython = None,
     lookup: a.Lookup = 5,
     tokens: a.Tokens = 2000,
     answer: a.Answer = 64,
@@ -149,7 +153,7 @@ def audit_llama_command(
 ) -> None:
     """llama-cpp-python on the GGUF file the reference comes from: plain, and with its prompt lookup."""
     _process_audit(
-        "llama-cpp-python", model, LoadOptions(), threads, lookup, tokens, answer, level, prompts, as_json, html
+        "llama-cpp-python", model, LoadOptions(), threads, python, lookup, tokens, answer, level, prompts, as_json, html
     )
 
 
@@ -158,6 +162,7 @@ def _process_audit(
     model: str,
     options: LoadOptions,
     threads: int,
+    python: str | None,
     lookup: int,
     tokens: int,
     answer: int,
@@ -166,11 +171,13 @@ def _process_audit(
     as_json: bool,
     html: Path | None,
 ) -> None:
-    from draftproof.audit.process_peer import opened, start_peers
+    from draftproof.audit.process_peer import opened, start_peers, version_of
 
     target, tokenizer = load_target(model, options)
     weights = options.weights or "file"
-    with start_peers(name, model, weights=weights, eos_ids=target.eos_ids, lookup=lookup, threads=threads) as peers:
+    with start_peers(
+        name, model, weights=weights, eos_ids=target.eos_ids, lookup=lookup, threads=threads, python=python
+    ) as peers:
         report = audit_peers(
             f"{name}, {model}",
             opened(peers),
@@ -179,7 +186,7 @@ def _process_audit(
             tokens=tokens,
             answer=answer,
             level=level,
-            packages=(name,),
+            versions_there=version_of(peers),
             report=_progress(quiet=as_json),
         )
     deliver(report, as_json=as_json, html=html)

@@ -21,6 +21,9 @@ Verifiers = Annotated[list[str], typer.Option("--verifier", help="Verifiers to a
 Temperatures = Annotated[list[float], typer.Option("--temperature", "-t", help="May be repeated.")]
 Lookup = Annotated[int, typer.Option(help="Tokens of the engine's own prompt lookup; 0 leaves it out.", min=0)]
 PeerThreads = Annotated[int, typer.Option("--threads", help="CPU threads of the audited engine.", min=1)]
+PeerPython = Annotated[
+    str | None, typer.Option("--python", help="The Python that has the audited engine, if it is another one.")
+]
 Assistant = Annotated[str | None, typer.Option(help="An assistant model with the same vocabulary.")]
 BaseUrl = Annotated[str, typer.Option(help="Address of the server, up to and including /v1.")]
 ServerModel = Annotated[str, typer.Option("--model", help="The model's name at the server.")]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,7 @@ def write_corpus(
     jobs = ((i, prompt, t) for i, prompt in enumerate(prompts) for t in plan.temperatures)
     waiting = ((i, prompt, t) for i, prompt, t in jobs if (prompt, t) not in done)
     live: dict[int, tuple[str, float, list[int]]] = {}  # by request, in the order they joined
-    ended: dict[int, list[int]] = {}
+    ended: dict[int, Seq[int]] = {}
     try:
         while True:
             for i, prompt, t in itertools.islice(waiting, plan.together - (len(live) - len(ended))):
