@@ -1,7 +1,7 @@
 """`make bench`: measures, and writes the tables into README.md and docs/performance.md.
 
-Run: python benchmarks/table.py [--repeats 5] [--limit N] [--peer-python NAME=PATH ...]. The README gets our own modes,
-docs/performance.md those of the peers as well, each between the lines `<!-- bench:begin -->` and `<!-- bench:end -->`;
+Run: python benchmarks/table.py [--repeats 5] [--limit N] [--peer-python NAME=PATH ...]. The READMEs get a short table,
+docs/performance.md every mode, each between the lines `<!-- bench:begin -->` and `<!-- bench:end -->`;
 nothing else in the files is touched. The JSON that the tables come from goes to benchmarks/results.json. Figures from
 a busy machine are refused unless --busy is given.
 """
@@ -22,7 +22,7 @@ from draftproof.cli.generate import loading
 from draftproof.load import LoadOptions
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = {"README.md": False, "docs/performance.md": True}  # whether peers are in its table
+FILES = {"README.md": report.brief, "README.zh-CN.md": report.brief, "docs/performance.md": report.markdown}
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
 
@@ -74,9 +74,8 @@ def main() -> None:
     with loading() as progress:
         finished = bench.measure(request(options), here, progress)
     bench.show(finished, Console(highlight=False, width=160))
-    for name, with_peers in FILES.items():
-        table = report.markdown(finished, peers=with_peers)
-        (ROOT / name).write_text(between(texts[name], table, name), encoding="utf-8")
+    for name, make in FILES.items():
+        (ROOT / name).write_text(between(texts[name], make(finished), name), encoding="utf-8")
     results = json.dumps(finished.to_json(), indent=1, ensure_ascii=False)
     (ROOT / "benchmarks" / "results.json").write_text(results + "\n", encoding="utf-8")
 

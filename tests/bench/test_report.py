@@ -11,7 +11,7 @@ from rich.console import Console
 
 from draftproof.bench import plots
 from draftproof.bench.peers import PeerStatus
-from draftproof.bench.report import Machine, Report, markdown, notes, tables
+from draftproof.bench.report import Machine, Report, brief, markdown, notes, tables
 from draftproof.bench.run import RunOptions, run
 from draftproof.bench.workloads import Workload
 from draftproof.errors import InvalidValue, MissingExtra
@@ -100,7 +100,20 @@ def test_the_markdown_table_has_one_line_for_each_mode_with_equal_columns(report
     assert len(rows) == 2 + 2 * 3
     assert {line.count("|") for line in rows} == {11}
     assert "Transformers missing" in markdown(report)
-    assert "x plain |" not in markdown(report, peers=False).partition("|---")[2]
+
+
+def test_the_brief_table_has_one_line_for_each_workload_and_ratios_to_our_own_plain(report: Report):
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in brief(report).splitlines() if "|" in line]
+    assert rows[0] == ["Workload", "T", "plain, tokens/s", "lookup fixed 4", "best other program"]
+    assert len(rows) == 2 + 2
+    for group, row in zip(report.groups, rows[2:], strict=True):
+        ours, drafted, peer = (mode.tokens_per_second for mode in group.modes)
+        assert ours is not None
+        assert drafted is not None
+        assert peer is not None
+        assert row[2] == f"{ours.median:.1f}"
+        assert float(row[3]) == pytest.approx(drafted.median / ours.median, abs=0.005)
+        assert row[4] == f"{peer.median / ours.median:.2f} (x plain)"
 
 
 def test_this_machine_can_be_described():

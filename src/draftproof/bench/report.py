@@ -114,17 +114,14 @@ def notes(report: Report) -> list[str]:
     return said
 
 
-def markdown(report: Report, *, peers: bool = True) -> str:
-    """A table with one line for each workload, temperature and mode; peers=False: our own modes only."""
+def markdown(report: Report) -> str:
+    """A table with one line for each workload, temperature and mode."""
     lines = [
         "| Workload | T | Mode | tokens/s | spread | x plain | tokens/round | predicted | efficiency | x best peer |",
         "|---|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for group in report.groups:
-        own = {m.name for m in group.modes if m.baseline == group.modes[0].baseline}
         for mode in group.modes:
-            if not peers and mode.name not in own:
-                continue
             cells = [
                 group.workload,
                 f"{group.temperature:g}",
@@ -138,16 +135,40 @@ def markdown(report: Report, *, peers: bool = True) -> str:
                 _median(group.against_best_peer.get(mode.name), ".2f"),
             ]
             lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", _conditions(report), *(f"\n{note[0].upper()}{note[1:]}." for note in notes(report))])
+
+
+def brief(report: Report) -> str:
+    """A table with one line for each workload and temperature: our plain tokens/s, and every mode's ratio to it."""
+    first = report.groups[0].modes
+    names = [m.name for m in first if m.baseline == first[0].baseline and m.name != first[0].name]
+    lines = [
+        f"| Workload | T | {first[0].name}, tokens/s | {' | '.join(names)} | best other program |",
+        f"|---|---|{'---:|' * (len(names) + 2)}",
+    ]
+    for group in report.groups:
+        modes = {mode.name: mode for mode in group.modes}
+        plain = group.modes[0]
+        other = group.against_best_peer.get(plain.name)
+        cells = [
+            group.workload,
+            f"{group.temperature:g}",
+            _median(plain.tokens_per_second, ".1f"),
+            *(_median(modes[name].speedup, ".2f") if name in modes else "" for name in names),
+            f"{1 / other.median:.2f} ({group.best_peer})" if other is not None else "",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", _conditions(report)])
+
+
+def _conditions(report: Report) -> str:
     m = report.machine
     libraries = ", ".join(f"{name} {version}" for name, version in m.libraries.items())
-    lines += [
-        "",
+    return (
         f"{report.model}; {', '.join(f'{k} {v}' for k, v in report.settings.items())}. {m.processor}, {m.system}, "
         f"Python {m.python}, {libraries}. Medians over repeats, quartiles as spread; decoding only, without the "
-        "prompt's pass. Predicted: Leviathan's closed form / the cost curve.",
-        *(f"\n{note[0].upper()}{note[1:]}." for note in notes(report)),
-    ]
-    return "\n".join(lines)
+        "prompt's pass. Predicted: Leviathan's closed form / the cost curve."
+    )
 
 
 _Columns = dict[str, Callable[[GroupResult, ModeResult], str]]
