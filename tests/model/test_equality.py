@@ -1,4 +1,4 @@
-"""The default model in float32: speculation on equals speculation off, token for token.
+"""The default model in float32, on both runtimes: speculation on equals speculation off, token for token.
 
 A subset of evidence/equality.py, whose recorded results cover 20 prompts of 128 tokens and draft lengths 1 to 8.
 """
@@ -9,6 +9,7 @@ from draftproof.draft.lookup import LookupDrafter
 from draftproof.draft.model import ModelDrafter
 from draftproof.draft.suffix import SuffixDrafter
 from draftproof.engine import Engine
+from draftproof.load import LoadOptions, load_target
 from draftproof.proof.equality import compare_answers
 from draftproof.registry import make_verifier
 from draftproof.sampling.params import SamplingParams
@@ -24,15 +25,21 @@ TEXTS = (
 TOKENS = 48
 
 
+@pytest.fixture(scope="module", params=["transformers", "openvino"])
+def loaded(request, smollm2):
+    """(target, tokenizer) of the default model on each runtime."""
+    return smollm2 if request.param == "transformers" else load_target("smollm2", LoadOptions(backend="openvino"))
+
+
 @pytest.fixture(scope="module")
-def prompts(smollm2):
-    _, tokenizer = smollm2
+def prompts(loaded):
+    _, tokenizer = loaded
     return [tokenizer.chat([{"role": "user", "content": text}]) for text in TEXTS]
 
 
 @pytest.fixture(scope="module")
-def plain(smollm2, prompts):
-    target, _ = smollm2
+def plain(loaded, prompts):
+    target, _ = loaded
     return {
         t: Engine(target, verifier=make_verifier(v), schedule=FixedSchedule(0)).generate_all(
             prompts, SamplingParams(temperature=t, max_tokens=TOKENS, seed=11)
@@ -44,8 +51,8 @@ def plain(smollm2, prompts):
 @pytest.mark.parametrize("length", [1, 4, 8])
 @pytest.mark.parametrize("draft", ["lookup", "suffix", "model"])
 @pytest.mark.parametrize(("temperature", "verifier"), [(0.0, "token"), (0.0, "block"), (1.0, "coupled")])
-def test_speculation_changes_no_token(smollm2, prompts, plain, temperature, verifier, draft, length):
-    target, _ = smollm2
+def test_speculation_changes_no_token(loaded, prompts, plain, temperature, verifier, draft, length):
+    target, _ = loaded
     drafter = {"lookup": LookupDrafter, "suffix": SuffixDrafter, "model": lambda: ModelDrafter(target)}[draft]()
     params = SamplingParams(temperature=temperature, max_tokens=TOKENS, seed=11)
     engine = Engine(target, drafter=drafter, verifier=make_verifier(verifier), schedule=FixedSchedule(length))
@@ -57,8 +64,8 @@ def test_speculation_changes_no_token(smollm2, prompts, plain, temperature, veri
         assert sum(r.speculation.acceptance_rate for r in answers) / len(answers) > 0.9
 
 
-def test_two_requests_in_one_batch_give_the_tokens_each_gives_alone(smollm2, prompts):
-    target, _ = smollm2
+def test_two_requests_in_one_batch_give_the_tokens_each_gives_alone(loaded, prompts):
+    target, _ = loaded
     params = [SamplingParams(temperature=1.0, max_tokens=TOKENS, seed=seed) for seed in (5, 6)]
 
     def engine():
@@ -71,8 +78,8 @@ def test_two_requests_in_one_batch_give_the_tokens_each_gives_alone(smollm2, pro
 
 
 @pytest.mark.parametrize("verifier", ["token", "block", "match", "coupled"])
-def test_the_same_seed_repeats_whatever_ran_before_and_different_seeds_differ(smollm2, prompts, verifier):
-    target, _ = smollm2
+def test_the_same_seed_repeats_whatever_ran_before_and_different_seeds_differ(loaded, prompts, verifier):
+    target, _ = loaded
     engine = Engine(target, drafter=LookupDrafter(), verifier=make_verifier(verifier), schedule=FixedSchedule(4))
     answers = [
         engine.generate(prompts[2], SamplingParams(temperature=1.0, max_tokens=24, seed=seed)).token_ids
