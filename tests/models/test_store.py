@@ -123,6 +123,8 @@ def test_a_converted_gguf_holds_the_files_own_values_template_and_ends(root: Pat
     assert json.loads((found.path / "generation_config.json").read_text())["eos_token_id"] == [2, 0]
     assert (found.path / "chat_template.jinja").read_text() == TEMPLATE
     assert str(tmp_path) not in (found.path / "config.json").read_text()
+    splitting = json.loads((found.path / "tokenizer.json").read_text())["pre_tokenizer"]
+    assert [part["type"] for part in splitting["pretokenizers"]] == ["Digits", "ByteLevel"]  # the file says "smollm"
     assert max(seen) == 1.0
     assert min(seen) >= 0.0
     again = resolve(str(gguf))

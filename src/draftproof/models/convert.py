@@ -16,6 +16,8 @@ from draftproof.errors import MissingExtra, ModelFileError
 from draftproof.models.cache import Progress, fresh_folder, silent, writing
 
 MAGIC = b"GGUF"
+LAYOUT = 2
+"""Raised whenever a converted folder's content changes, so that older ones are made again."""
 
 
 def check_gguf(path: Path) -> None:
@@ -77,6 +79,7 @@ def _convert(gguf: Path, folder: Path, progress: Progress) -> None:
         progress(f"converting {gguf.name}: writing", 0.95)
         save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
         tokenizer.save_pretrained(folder)
+        _keep_splitting(gguf, folder / "tokenizer.json")
         # The folder holds plain float32 weights: neither the quantization nor the file's path belongs to it.
         fields = {k: v for k, v in config.to_dict().items() if k not in ("quantization_config", "_name_or_path")}
         fields |= {"dtype": "float32", "architectures": [type(model).__name__]}
@@ -88,6 +91,22 @@ def _convert(gguf: Path, folder: Path, progress: Progress) -> None:
         }
         (folder / "generation_config.json").write_text(json.dumps(generation, indent=1), encoding="utf-8")
     progress(f"converting {gguf.name}: done", 1.0)
+
+
+def _keep_splitting(gguf: Path, file: Path) -> None:
+    """Split text as the GGUF file says: transformers gives every byte-level vocabulary the rule of GPT-2."""
+    from gguf import GGUFReader
+    from tokenizers import Tokenizer
+
+    from draftproof.models.gguf_tokenizer import splitting_of
+
+    fields = GGUFReader(gguf).fields
+    values = {key: fields[key].contents() for key in ("tokenizer.ggml.model", "tokenizer.ggml.pre") if key in fields}
+    splitting = splitting_of(values) if values.get("tokenizer.ggml.model") == "gpt2" else None
+    if splitting is not None and file.is_file():
+        tokenizer = Tokenizer.from_file(str(file))
+        tokenizer.pre_tokenizer = splitting
+        tokenizer.save(str(file))
 
 
 def _weights(gguf: Path, model: Any, progress: Progress) -> tuple[dict[str, Any], list[int]]:

