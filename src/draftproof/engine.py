@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from draftproof import prompts
 from draftproof.chance import fresh_seed
@@ -24,18 +24,33 @@ from draftproof.sampling.controls import Controls
 from draftproof.sampling.params import SamplingParams
 from draftproof.sequence import Sequence
 
+if TYPE_CHECKING:
+    from draftproof.load import LoadOptions
+    from draftproof.models.cache import Progress
+
 __all__ = ["Engine", "Observer", "Prompt", "Settled"]
+
+
+class LoadArguments(TypedDict, total=False):
+    """The keywords of `Engine.load`; defaults and meaning: `draftproof.load.load_engine`."""
+
+    draft: str
+    verifier: str
+    schedule: str
+    draft_length: int
+    options: LoadOptions | None
+    progress: Progress
 
 
 class Engine(Rounds):
     """Speculative decoding of one target with one drafter, one verifier and one schedule."""
 
     @staticmethod
-    def load(model: str, **options: Any) -> Engine:
+    def load(model: str, **arguments: Unpack[LoadArguments]) -> Engine:
         """An engine ready to answer; the arguments are those of `draftproof.load.load_engine`."""
         from draftproof.load import load_engine
 
-        return load_engine(model, **options)
+        return load_engine(model, **arguments)
 
     # -- requests ----------------------------------------------------------------------------------------
 

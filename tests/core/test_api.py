@@ -1,11 +1,14 @@
 """The public surface: an explicit list, light to import."""
 
+import inspect
 import subprocess
 import sys
 
 import draftproof
 import draftproof.proof
 import draftproof.verify
+from draftproof.engine import LoadArguments
+from draftproof.load import load_engine
 
 PUBLIC = {
     "Chance", "Dist", "DraftRequest", "Drafted", "Drafter", "DraftproofError", "Engine", "Event", "FinishEvent",
@@ -51,3 +54,8 @@ def test_import_and_prove_work_without_any_optional_dependency():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "proved" in done.stdout
+
+
+def test_engine_load_names_the_very_keywords_of_load_engine() -> None:
+    keywords = [name for name, p in inspect.signature(load_engine).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    assert list(LoadArguments.__annotations__) == keywords

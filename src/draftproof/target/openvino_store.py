@@ -21,9 +21,9 @@ from typing import Any, Literal, get_args
 
 from draftproof.errors import InvalidValue, MissingExtra, ModelFileError, Unsupported
 from draftproof.models.cache import Progress, cache_root, complete, fresh_folder, silent
+from draftproof.models.gguf_tokenizer import write_tokenizer
 from draftproof.models.store import resolve
 from draftproof.models.tokenizer import eos_ids
-from draftproof.models.gguf_tokenizer import write_tokenizer
 from draftproof.target.openvino_weights import FileMatrix, requantize, restore
 
 WeightFormat = Literal["file", "int4", "int8", "float16"]
