@@ -41,6 +41,10 @@ class FakeServer:
         self.headers.append(request.headers)
         if "down" in self.faults:
             raise httpx2.ConnectError("connection refused")
+        if "dies" in self.faults:
+            if next(self._failures):
+                raise httpx2.ConnectError("connection refused")
+            return httpx2.Response(500, headers={"retry-after": "0"}, text="the engine is dead")
         if "slow" in self.faults:
             raise httpx2.ReadTimeout("too slow")
         if "busy" in self.faults or ("busy once" in self.faults and next(self._failures) == 0):
@@ -135,6 +139,8 @@ class FakeServer:
         details: dict[str, Any] = {}
         if self.ids and body.get("return_token_ids"):
             details["token_ids"] = shown
+            if "other prompt ids" in self.faults:
+                details["prompt_token_ids"] = [1, 0]
         if self.tokens and body.get("logprobs"):
             pairs = list(zip(pieces, logprobs, strict=False))
             content = [{"token": t, "logprob": v} for t, v in pairs]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
 from typing import Any
 
 import pytest
+from audit_tables import SIZE, Markov
 from fake_server import EOS, FakeServer, reference
 
 from draftproof.audit import client as client_module
 from draftproof.audit.client import Client, Completion, ServerTrouble
 from draftproof.audit.http import HttpPlan, audit_http, shapes
+from draftproof.audit.reference import Reference
 from draftproof.audit.report import AuditReport, Verdict
 from draftproof.errors import InvalidValue
+from draftproof.target.table import TableTarget
+from draftproof.text import IdTokenizer
 
 PROMPTS = ("0 1", "3 2", "5 5")
 SAMPLED = "sampled text against the reference"
@@ -113,6 +118,7 @@ def test_the_matrix_finds_log_probabilities_of_the_wrong_row() -> None:
         ("slow", "no answer within"),
         ("busy", "answers 429"),
         ("broken", "answers 500"),
+        ("dies", "cannot be reached: connection refused; the try before, it answered 500: the engine is dead"),
         ("not json", "answers no JSON"),
     ],
 )
@@ -165,6 +171,79 @@ def test_an_answer_that_ended_by_itself_gets_its_end_token_and_a_cut_one_does_no
         ref.read(Completion("", tokens=["word"], finish="length"))
     with pytest.raises(ServerTrouble, match="another tokenizer"):
         ref.read(Completion("", ids=[99], finish="length"))
+
+
+class _Bytes:
+    """A tokenizer whose ids 0 to 3 are letters, 4 and 5 halves of a character, 6 a space with a half, 7 is special."""
+
+    has_chat = False
+    TEXTS = ("a", "b", " ", "c", "\ufffd", "\ufffd\ufffd", " \ufffd", "<|start|>", "d", "e", "f", "<|end|>")
+
+    def encode(self, text: str) -> list[int]:
+        return [self.TEXTS.index(t) for t in text]
+
+    def prompt(self, text: str) -> list[int]:
+        return self.encode(text)
+
+    def decode(self, ids: Seq[int], *, skip_special: bool = True) -> str:
+        return "".join("" if skip_special and i in (7, 11) else self.TEXTS[i] for i in ids)
+
+    def chat(self, messages: Seq[dict[str, str]]) -> list[int]:
+        return self.encode(messages[0]["content"])
+
+    def fingerprint(self) -> str:
+        return "bytes"
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["as U+FFFD", "left out"])
+def test_a_reading_is_a_function_of_the_id_however_the_server_writes_bytes_and_special_tokens(ignored: bool) -> None:
+    ref = Reference(reference().target, _Bytes())
+    sets = set()
+    for i, text in enumerate(_Bytes.TEXTS):
+        written = text.replace("\ufffd", "") if ignored else text
+        written = "" if ignored and i in (7, 11) else written
+        [reading, *_] = ref.read(Completion("x", tokens=[written], finish="length"))
+        assert i in reading
+        sets.add(reading)
+    # The end of an answer is in the set that it would be read in if it were shown: no id is in two sets.
+    assert ref.read(Completion("", tokens=[], finish="stop"))[0] in sets
+    assert sorted(i for r in sets for i in r) == list(range(len(_Bytes.TEXTS)))
+    assert (0,) in sets  # what all servers write alike stays certain
+
+
+def test_a_token_that_is_counted_and_not_shown_is_cannot_tell() -> None:
+    ref = reference()
+    usage = {"completion_tokens": 3}
+    with pytest.raises(ServerTrouble, match="counts 3 tokens of an answer and shows 2"):
+        ref.read(Completion("", ids=[3, 4], finish="length", usage=usage))
+    with pytest.raises(ServerTrouble, match="counts 3 tokens of an answer and shows 1"):
+        ref.read(Completion("", ids=[3], finish="stop", usage=usage))
+    assert ref.read(Completion("", ids=[3, 4], finish="stop", usage=usage)) == [(3,), (4,), (EOS,)]
+    assert ref.read(Completion("", ids=[3, 4, 5], finish="stop", usage=usage)) == [(3,), (4,), (5,), (EOS,)]
+
+
+def test_prompt_ids_of_the_server_are_compared_where_it_shows_them() -> None:
+    report = audit_http(FakeServer("other prompt ids").client(), PLAN, reference=reference())
+    [finding] = report.findings
+    assert finding.verdict is Verdict.UNKNOWN
+    assert "prompt ids are not the reference's" in finding.detail
+    reference().check_prompt("0 1", "completions", Completion("", prompt_ids=[0, 1]))
+
+
+def test_an_end_the_reference_has_no_token_for_is_cannot_tell() -> None:
+    endless = Reference(TableTarget(Markov().model()), IdTokenizer(SIZE))
+    with pytest.raises(ServerTrouble, match="no end-of-text token"):
+        endless.read(Completion("", ids=[3], finish="stop"))
+    assert endless.read(Completion("", ids=[3], finish="length")) == [(3,)]
+
+
+def test_the_control_matrix_can_be_run_alone() -> None:
+    server = FakeServer()
+    report = audit_http(server.client(), HttpPlan(prompts=PROMPTS, answers=0), reference=reference())
+    assert SAMPLED not in _verdicts(report)
+    assert _verdicts(report)["top_k = 1"] is Verdict.HONOURED
+    with pytest.raises(InvalidValue):
+        HttpPlan(prompts=PROMPTS, answers=0, matrix=False)
 
 
 def test_the_key_comes_from_the_environment_and_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ class Completion:
     """One answer. What the server did not send is None.
 
     tokens: their texts; ids: their ids; logprobs: natural logarithms, one for each token. finish: the finish reason.
-    usage: prompt_tokens, completion_tokens, total_tokens.
+    usage: prompt_tokens, completion_tokens, total_tokens. prompt_ids: what the server made of the prompt.
     """
 
     text: str
@@ -96,6 +96,7 @@ class Completion:
     logprobs: Seq[float] | None = None
     finish: str | None = None
     usage: Mapping[str, int] | None = None
+    prompt_ids: Seq[int] | None = None
 
 
 class Client:
@@ -146,6 +147,7 @@ class Client:
     # -- one request -------------------------------------------------------------------------------------
 
     def _ask(self, url: str, body: Json) -> Completion:
+        before = ""  # a server that an answer brings down says why once, and is gone at the next try
         for attempt in range(1, ATTEMPTS + 1):
             self.asked += 1
             if self.asked > self.options.requests or monotonic() - self._started > self.options.seconds:
@@ -163,10 +165,12 @@ class Client:
                         kind = Failed if response.status_code >= 500 else ServerTrouble
                         raise kind(f"answers {response.status_code}: {said}")
                     pause = _pause(response, attempt)
+                    before = f"; the try before, it answered {response.status_code}: {said}"
             except httpx2.TimeoutException as error:
-                raise ServerTrouble(f"no answer within {self.options.timeout:g} s", "allow it more time") from error
+                limit = f"{self.options.timeout:g} s"
+                raise ServerTrouble(f"no answer within {limit}{before}", "allow it more time") from error
             except httpx2.HTTPError as error:
-                raise ServerTrouble(f"cannot be reached: {error}", "check address and server") from error
+                raise ServerTrouble(f"cannot be reached: {error}{before}", "check address and server") from error
             sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
@@ -210,8 +214,9 @@ def _events(response: httpx2.Response) -> Iterator[Json]:
 def _parse(parts: list[Json], *, streamed: bool) -> Completion:
     """One completion from the answer, or from the pieces of a stream."""
     text, finish, usage = "", None, None
-    tokens: list[str] = []
-    ids: list[int] = []
+    tokens: list[str] | None = None  # an empty list is an answer without tokens, None one that does not show them
+    ids: list[int] | None = None
+    prompt_ids: list[int] | None = None
     logprobs: list[float] = []
     try:
         for part in parts:
@@ -222,20 +227,21 @@ def _parse(parts: list[Json], *, streamed: bool) -> Completion:
                 message = choice.get("delta" if streamed else "message") or {}
                 text += choice.get("text") or message.get("content") or ""
                 finish = choice.get("finish_reason") or finish
-                ids += choice.get("token_ids") or []
-                some_tokens, some_logprobs = _logprobs(choice.get("logprobs"))
-                tokens += some_tokens
-                logprobs += some_logprobs
+                prompt_ids = choice.get("prompt_token_ids") or part.get("prompt_token_ids") or prompt_ids
+                if choice.get("token_ids") is not None:
+                    ids = [*(ids or []), *choice["token_ids"]]
+                if choice.get("logprobs"):
+                    some_tokens, some_logprobs = _logprobs(choice["logprobs"])
+                    tokens = [*(tokens or []), *some_tokens]
+                    logprobs += some_logprobs
     except (KeyError, TypeError, AttributeError) as error:
         raise ServerTrouble(f"answers in a form that cannot be read: {error!r}") from error
     known = {k: int(v) for k, v in usage.items() if isinstance(v, int)} if usage else None
-    return Completion(text, tokens or None, ids or None, logprobs or None, finish, known)
+    return Completion(text, tokens, ids, logprobs or None, finish, known, prompt_ids)
 
 
-def _logprobs(given: Json | None) -> tuple[list[str], list[float]]:
+def _logprobs(given: Json) -> tuple[list[str], list[float]]:
     """(tokens, log-probabilities) of either API's form."""
-    if not given:
-        return [], []
     if given.get("content") is not None:  # chat
         return [t["token"] for t in given["content"]], [float(t["logprob"]) for t in given["content"]]
     tokens = given.get("tokens") or []

@@ -44,8 +44,8 @@ LOGPROB = "mean log-probability the server reports"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpPlan:
-    """What to ask. answers: of each server. tokens: of an answer. noise: as in `SequentialTest`, for a server whose
-    precision is not the reference's. matrix: also run the control matrix."""
+    """What to ask. answers: of each server; 0 for the control matrix alone. tokens: of an answer. noise: as in
+    `SequentialTest`, for a server whose precision is not the reference's. matrix: also run the control matrix."""
 
     prompts: Seq[str]
     answers: int = 64
@@ -56,8 +56,8 @@ class HttpPlan:
     matrix: bool = True
 
     def __post_init__(self) -> None:
-        if not self.prompts or self.answers < 1 or self.tokens < 1:
-            raise InvalidValue("nothing to ask", "at least one prompt, one answer and one token")
+        if not self.prompts or self.answers < 0 or self.tokens < 1 or not (self.answers or self.matrix):
+            raise InvalidValue("nothing to ask", "at least one prompt, one token, and one answer or the control matrix")
         if not 0 < self.level < 1:
             raise InvalidValue(f"level={self.level}", "an error rate between 0 and 1")
 
@@ -98,9 +98,9 @@ def audit_http(
         findings.append(Finding("the server answers", Verdict.UNKNOWN, str(trouble)))
     else:
         report(f"sampling with {', '.join(side.settings)}")
-        if reference is not None or other is not None:
+        if plan.answers and (reference is not None or other is not None):
             _sample(side, other, plan, reference, pairs)
-        findings += _sampled(side, other, reference, pairs.result(), statistics)
+            findings += _sampled(side, other, reference, pairs.result(), statistics)
         if plan.matrix:
             report("control matrix")
             findings += Matrix(client, side.settings, plan.prompts, reference).run()
