@@ -16,6 +16,7 @@ import platform
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from draftproof.proof.sequential import SequentialTest
 from draftproof.registry import make_verifier
 from draftproof.sampling.params import SamplingParams
 from draftproof.schedule.fixed import FixedSchedule
+from draftproof.target.base import Target
 
 LEVEL = 1e-3
 PART = 2500  # tokens
@@ -58,8 +60,13 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--tokens", type=int, default=200_000)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--reverse", action="store_true", help="begin with the last part: for a second process")
+    parser.add_argument("--merge", type=Path, nargs="*", default=[], help="records of other processes to take over")
     options = parser.parse_args()
     record = json.loads(options.out.read_text()) if options.out.exists() else {"parts": []}
+    for other in options.merge:
+        known = {p["seed"] for p in record["parts"]}
+        record["parts"] += [p for p in json.loads(other.read_text())["parts"] if p["seed"] not in known]
     count = -(-options.tokens // PART)
     combinations = itertools.cycle(itertools.product(VERIFIERS, DRAFTERS, TEMPERATURES))
     wanted = [(*c, seed) for seed, c in zip(range(count), combinations, strict=False)]
@@ -73,7 +80,10 @@ def main() -> None:
         "model": lambda: ModelDrafter(target, temperature=1.5, name="self"),
         "none": NoDrafter,
     }
-    for verifier, drafter, temperature, seed in wanted[len(record["parts"]) :]:
+    known = {p["seed"] for p in record["parts"]}
+    for verifier, drafter, temperature, seed in reversed(wanted) if options.reverse else wanted:
+        if seed in known or sum(p["tokens"] for p in record["parts"]) >= options.tokens:
+            continue
         started = perf_counter()
         engine = Engine(
             target, drafter=drafters[drafter](), verifier=make_verifier(verifier), schedule=FixedSchedule(4)
@@ -102,18 +112,24 @@ def main() -> None:
                 "seconds": round(perf_counter() - started, 1),
             }
         )
-        record |= {
-            "what": "our engine's sampled text against a plain pass",
-            "model": options.model,
-            "target": type(target).__name__,
-            "noise": noise.bound,
-            "tokens": sum(p["tokens"] for p in record["parts"]),
-            "alarms": sum(p["alarm_at"] is not None for p in record["parts"]),
-            "versions": {"draftproof": __version__, "numpy": np.__version__, "python": platform.python_version()},
-            "date": datetime.date.today().isoformat(),
-        }
-        options.out.write_text(json.dumps(record, indent=1) + "\n")
+        save(record, options, target, noise.bound)
         print(json.dumps(record["parts"][-1]), flush=True)
+    save(record, options, target, noise.bound)
+
+
+def save(record: dict[str, Any], options: argparse.Namespace, target: Target, noise: float) -> None:
+    """Write the record, with what it was measured with."""
+    record |= {
+        "what": "our engine's sampled text against a plain pass",
+        "model": options.model,
+        "target": type(target).__name__,
+        "noise": noise,
+        "tokens": sum(p["tokens"] for p in record["parts"]),
+        "alarms": sum(p["alarm_at"] is not None for p in record["parts"]),
+        "versions": {"draftproof": __version__, "numpy": np.__version__, "python": platform.python_version()},
+        "date": datetime.date.today().isoformat(),
+    }
+    options.out.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":
