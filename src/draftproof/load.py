@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
 from draftproof.engine import Engine
-from draftproof.errors import InvalidValue, MissingExtra, Unsupported
+from draftproof.errors import InvalidValue, MissingExtra
 from draftproof.models.cache import Progress, silent
 from draftproof.models.store import resolve
 from draftproof.models.tokenizer import FileTokenizer
@@ -126,30 +126,32 @@ def _load_transformers(
     return target, FileTokenizer(found.path)
 
 
-def _load_openvino(name: str, options: LoadOptions, progress: Progress) -> tuple[Target, Tokenizer]:
+def _load_openvino(
+    name: str, options: LoadOptions, progress: Progress, hidden_layers: tuple[int, ...] = ()
+) -> tuple[Target, Tokenizer]:
     from draftproof.target.openvino import OpenVINOTarget
     from draftproof.target.openvino_store import prepare
 
     weights: Any = options.weights or "file"  # `prepare` refuses what is no weight format
     prepared = prepare(name, weights=weights, progress=progress)
     progress(f"loading {name}", 0.0)
-    target = OpenVINOTarget.load(name, weights=weights, threads=options.threads)
+    target = OpenVINOTarget.load(name, weights=weights, threads=options.threads, hidden_layers=hidden_layers)
     progress(f"loading {name}", 1.0)
     return target, FileTokenizer(prepared.folder)
 
 
-def _load_for(draft: str, model: str, options: LoadOptions, progress: Progress) -> tuple[Target, Tokenizer]:
-    """The target, with the hidden states that a DSpark drafter reads if one is asked for (transformers only)."""
+def load_target_for(draft: str, model: str, options: LoadOptions, progress: Progress) -> tuple[Target, Tokenizer]:
+    """The target, with the hidden states that a DSpark drafter reads if one is asked for."""
     parts = [part.strip().partition(":") for part in draft.split("+")]
     argument = next((argument for name, _, argument in parts if name == "dspark"), None)
     if argument is None:
         return load_target(model, options, progress=progress)
-    if options.backend == "openvino":
-        raise Unsupported("draft 'dspark' on backend 'openvino'", "it reads hidden states: use backend 'transformers'")
     from draftproof.draft.dspark.factory import feature_layers
     from draftproof.draft.dspark.tap import FeatureTap
 
-    target, tokenizer = _load_transformers(model, options, progress, feature_layers(argument, model))
+    layers = feature_layers(argument, model)
+    load = _load_openvino if options.backend_for(model) == "openvino" else _load_transformers
+    target, tokenizer = load(model, options, progress, layers)
     return FeatureTap(target), tokenizer
 
 
@@ -173,7 +175,7 @@ def load_engine(
     check_drafter(draft)
     chosen_verifier = make_verifier(verifier)  # names are checked before anything slow happens
     check_schedule(schedule, draft_length)
-    target, tokenizer = _load_for(draft, model, options or LoadOptions(), progress)
+    target, tokenizer = load_target_for(draft, model, options or LoadOptions(), progress)
 
     def load_model(name: str) -> tuple[Target, Tokenizer | None]:
         return load_target(name, options, progress=progress)

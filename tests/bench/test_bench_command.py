@@ -47,6 +47,20 @@ def test_json_is_all_there_is_on_standard_output(run):
     assert by_name["wrong fixed 2"]["acceptance_rate"] < 0.3  # the counter says the "wrong" token once a round
 
 
+def test_a_drafter_that_reads_hidden_states_gets_a_target_that_keeps_them(run, monkeypatch):
+    asked = []
+
+    def load_target_for(draft, model, options, progress):
+        asked.append((draft, model))
+        raise DraftproofError("loaded", "no model here")
+
+    monkeypatch.setattr(bench, "load_target_for", load_target_for)
+    result, loaded = run("--draft", "lookup", "--draft", "dspark:folder")
+    assert "loaded" in str(result.exception)
+    assert asked == [("dspark:folder", "smollm2")]
+    assert loaded == []
+
+
 def test_the_table_is_not_cut_where_there_is_no_terminal(run):
     result, _ = run("--max-tokens", "12")
     assert result.exit_code == 0, result.output
@@ -58,6 +72,7 @@ def test_the_table_is_not_cut_where_there_is_no_terminal(run):
     "arguments",
     [
         ("--draft", "nothing"),
+        ("--draft", "dspark:a", "--draft", "lookup+dspark:b"),
         ("--fixed", "99"),
         ("--temperature", "-1"),
         ("--max-tokens", "1"),

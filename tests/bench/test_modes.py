@@ -145,3 +145,8 @@ def test_an_answer_that_cannot_be_is_refused(senseless):
     Answer(**good)
     with pytest.raises(InvalidValue):
         Answer(**{**good, **senseless})
+
+
+def test_a_mode_is_named_by_its_schedule() -> None:
+    names = [Spec("lookup", "token", schedule, 4).name for schedule in ("adaptive", "fixed", "prefix", "prefix-budget")]
+    assert names == ["lookup", "lookup fixed 4", "lookup prefix", "lookup prefix-budget"]

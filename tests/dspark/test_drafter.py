@@ -27,8 +27,10 @@ PROMPTS = [[1, 2, 3, 4, 5], [7, 7, 1], [11, 0, 23, 2, 2, 2]]
 
 
 def _engine(model: LlamaForCausalLM, head: str = "markov", verifier: str = "token", **parts: object) -> Engine:
-    tap = FeatureTap(tiny_target(model))
-    drafter = DSparkDrafter(checkpoint_of(tiny_module(head, spread=0.2)), tap, tiny_tables(model))
+    tap, tables = FeatureTap(tiny_target(model)), tiny_tables(model)
+    checkpoint = checkpoint_of(tiny_module(head, spread=0.2))
+    # float32 products, so that a context can be compared to three digits
+    drafter = DSparkDrafter(checkpoint, tap, tables, stages=NumpyStages(checkpoint, tables.head))
     return Engine(tap, drafter=drafter, verifier=make_verifier(verifier), **{"schedule": FixedSchedule(BLOCK), **parts})  # type: ignore[arg-type]
 
 

@@ -188,3 +188,34 @@ def test_it_is_tried_again_within_a_hundredth_of_all_time() -> None:
 def test_bad_values_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(InvalidValue):
         PrefixSchedule(CostCurve({1: 1.0}), **bad)  # type: ignore[arg-type]
+
+
+def _play(schedule: PrefixSchedule, confidence: float, accepted: list[int]) -> list[bool]:
+    """Rounds of one request whose blocks have one token; whether each was drafted. Accepted: of the drafted rounds."""
+    drafted, outcomes = [], iter(accepted)
+    for _ in accepted:
+        n = schedule.lengths(_slots(1))[0]
+        proposal = _proposal([confidence] * min(n, 1))
+        admitted = schedule.admit(_slots(1), [proposal])
+        hits = [next(outcomes) if admitted[0] else 0]
+        record = RoundRecord(
+            _slots(1), [proposal], admitted, hits, [[0] * (hits[0] + 1)], 1 + admitted[0], 1.0, 0.1, 0.0
+        )
+        schedule.observe(record)
+        drafted.append(n > 0)
+    return drafted
+
+
+def test_confidences_that_are_not_kept_switch_the_drafter_off() -> None:
+    """0.9 promised, nothing ever accepted: off within twenty rounds, whatever the confidences go on to say."""
+    schedule = PrefixSchedule(CostCurve({1: 1.0, 2: 1.1}, refine=False), 1, draft_seconds=0.1)
+    drafted = _play(schedule, 0.9, [0] * 60)
+    assert not any(drafted[20:])
+    assert "does not pay" in (schedule.off_reason(0) or "")
+
+
+def test_a_drafter_that_pays_a_little_is_not_switched_off_by_a_run_of_bad_luck() -> None:
+    """0.4 promised and kept: 1.4 tokens in 1.3 seconds; then eight misses in a row."""
+    schedule = PrefixSchedule(CostCurve({1: 1.0, 2: 1.2}, refine=False), 1, draft_seconds=0.1)
+    usual = [1, 0, 1, 0, 0] * 40
+    assert all(_play(schedule, 0.4, [*usual, *([0] * 8), *usual]))

@@ -118,7 +118,8 @@ class Spec:
         """Draft, and the schedule unless it is the usual one; the verifier unless it is."""
         if self.draft == "none":
             return PLAIN
-        schedule = "" if self.schedule == "adaptive" else f" fixed {self.length}"
+        schedule = f" {self.schedule}" + (f" {self.length}" if self.schedule == "fixed" else "")
+        schedule = "" if self.schedule == "adaptive" else schedule
         return f"{self.draft}{schedule}" + ("" if self.verifier == "token" else f" ({self.verifier})")
 
 

@@ -18,17 +18,19 @@ from rich.console import Console
 from draftproof.bench import peers as others
 from draftproof.bench import plots, report, workloads
 from draftproof.bench.modes import EngineMode, Mode, Parts, Spec
+from draftproof.bench.policies import CONCURRENT
 from draftproof.bench.run import GroupResult, RunOptions, run
+from draftproof.cli import bench_load
 from draftproof.cli import options as o
 from draftproof.cli.generate import loading
 from draftproof.errors import InvalidValue, UnknownName
-from draftproof.load import LoadOptions, load_target
+from draftproof.load import LoadOptions, load_target, load_target_for
 from draftproof.models.cache import Progress
 from draftproof.prompts import encode
 from draftproof.registry import make_schedule
 from draftproof.schedule.curves import load_or_measure
 
-BENCH, PEERS = "Benchmark", "Peers"
+BENCH, PEERS, LOAD = "Benchmark", "Peers", "Under load"
 _option = o._option
 
 Workloads = Annotated[
@@ -52,6 +54,13 @@ PeerLookup = Annotated[list[int], _option(PEERS, "Lengths of the peers' prompt l
 PeerPython = Annotated[
     list[str], _option(PEERS, "NAME=PATH: the Python that has this peer, if it is another one.", "--peer-python")
 ]
+UnderLoad = Annotated[
+    bool, _option(LOAD, "Throughput against per-request speed, for every schedule (last temperature).", "--load")
+]
+Requests = Annotated[list[int], _option(LOAD, "Requests at a time; may be repeated.", "--requests")]
+Curve = Annotated[
+    Path | None, _option(LOAD, "The same by simulation, no model: a curve file, or a --load --json report.", "--curve")
+]
 Plot = Annotated[list[Path], _option(o.OUT, "Write plots: FILE.png or FILE.svg; may be repeated.", "--plot")]
 
 
@@ -74,6 +83,13 @@ class BenchRequest:
         for name in self.peer_names:
             if name not in others.NAMES:
                 raise UnknownName("peer", name, others.NAMES)
+        if len(self.reading) > 1:
+            raise InvalidValue(f"the drafters {', '.join(self.reading)} in one run", "one: they read different layers")
+
+    @property
+    def reading(self) -> list[str]:
+        """Drafters that read hidden states."""
+        return sorted({spec.draft for spec in self.specs if "dspark" in spec.draft})
 
 
 def bench(
@@ -106,25 +122,49 @@ def bench(
     peer_python: PeerPython = [],  # noqa: B006
     as_json: o.AsJson = False,
     plot: Plot = [],  # noqa: B006
+    load: UnderLoad = False,
+    requests: Requests = list(CONCURRENT),  # noqa: B006
+    curve: Curve = None,
 ) -> None:
     """Measure what speculation gains here: plain and speculative decoding, interleaved, with the same seeds."""
     here = report.Machine.here()
     for path in plot:
         plots.check(path)
+    if curve is not None:
+        bench_load.run_simulated(curve, here, requests, seed, as_json=as_json, plot=plot)
+        return
     chosen = [workloads.from_file(path) for path in prompts]
     if names or not prompts:
         chosen += workloads.builtin(names or workloads.NAMES)
+    how = LoadOptions(
+        backend=backend,  # type: ignore[arg-type]  # checked on construction
+        dtype=dtype,
+        weights=weights,
+        device=device,
+        threads=threads,
+        trust_remote_code=trust_remote_code,
+        allow_pickle=allow_pickle,
+    )
+    if load:
+        asked = bench_load.LoadRequest(
+            model=model,
+            load=how,
+            drafts=tuple(draft),
+            verifier=verifier,
+            length=draft_length,
+            requests=tuple(requests),
+            workloads=tuple(workload.first(limit) for workload in chosen),
+            temperature=temperature[-1],
+            max_tokens=max_tokens,
+            repeats=repeats,
+            seed=seed,
+            chat=False if no_chat else None,
+        )
+        bench_load.run_measured(asked, here, as_json=as_json, plot=plot)
+        return
     request = BenchRequest(
         model=model,
-        load=LoadOptions(
-            backend=backend,  # type: ignore[arg-type]  # checked on construction
-            dtype=dtype,
-            weights=weights,
-            device=device,
-            threads=threads,
-            trust_remote_code=trust_remote_code,
-            allow_pickle=allow_pickle,
-        ),
+        load=how,
         specs=specs(draft, verifier, schedule, draft_length, fixed),
         run=RunOptions(
             workloads=tuple(workload.first(limit) for workload in chosen),
@@ -155,7 +195,10 @@ def bench(
 def measure(request: BenchRequest, here: report.Machine, progress: Progress) -> report.Report:
     """Load, measure, report."""
     load = request.load
-    target, tokenizer = load_target(request.model, load, progress=progress)
+    if request.reading:
+        target, tokenizer = load_target_for(request.reading[0], request.model, load, progress)
+    else:
+        target, tokenizer = load_target(request.model, load, progress=progress)
     runtime = repr(load)
     parts = Parts(
         target=target,

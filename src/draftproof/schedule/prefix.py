@@ -21,6 +21,7 @@ import heapq
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 from draftproof.draft.base import Proposal
@@ -35,6 +36,8 @@ Form = Literal["causal", "budget"]
 PROBE_SHARE = 0.01  # of all time, spent on trying a drafter that is switched off
 MEMORY = 0.9  # weight kept by the running averages of seconds and rows
 KEPT = 0.95  # weight of a round one round later in the balance: about the last 20 decide
+LONG = 0.998  # the same for how far confidences are trusted: about the last 500 rounds
+BELIEF = 4.0  # tokens' worth of belief that confidences are true, before anything was seen
 
 
 class PrefixSchedule:
@@ -112,7 +115,9 @@ class PrefixSchedule:
             return
         requests, drafting = len(record.slots), self._draft_seconds or 0.0
         spent = self._round(requests + sum(record.admitted), context) + drafting
-        self._balance.add(requests + sum(record.accepted), spent, requests, self._round(requests, context))
+        pairs = zip(record.proposals, record.admitted, strict=True)
+        promised = sum(sum(islice(self._survivals(proposal), n)) for proposal, n in pairs)
+        self._balance.add(requests, promised, sum(record.accepted), spent, self._round(requests, context))
         if self.form == "budget":
             # The round is over: all its confidences are history now, and searching them all is allowed.
             survivals = [list(self._survivals(proposal)) for proposal in record.proposals]
@@ -184,18 +189,33 @@ class PrefixSchedule:
 
 @dataclass(slots=True)
 class _Balance:
-    """Tokens and seconds of the rounds that drafted, of late, and what plain rounds in their place would have given."""
+    """Tokens and seconds of the rounds that drafted, of late, and what plain rounds in their place would have given.
 
-    tokens: float = 0.0
-    seconds: float = 0.0
+    What a few rounds really brought is mostly luck, which would switch a drafter off that pays a little. So tokens are
+    what the confidences of late promised, times how much of such promises was kept over many rounds: the same mean, a
+    fraction of the noise.
+    """
+
     plain_tokens: float = 0.0
+    promised: float = 0.0
+    seconds: float = 0.0
     plain_seconds: float = 0.0
+    long_promised: float = 0.0
+    long_accepted: float = 0.0
 
-    def add(self, tokens: float, seconds: float, plain_tokens: float, plain_seconds: float) -> None:
-        self.tokens = KEPT * self.tokens + tokens
+    def add(self, requests: int, promised: float, accepted: int, seconds: float, plain_seconds: float) -> None:
+        self.plain_tokens = KEPT * self.plain_tokens + requests
+        self.promised = KEPT * self.promised + promised
         self.seconds = KEPT * self.seconds + seconds
-        self.plain_tokens = KEPT * self.plain_tokens + plain_tokens
         self.plain_seconds = KEPT * self.plain_seconds + plain_seconds
+        self.long_promised = LONG * self.long_promised + promised
+        self.long_accepted = LONG * self.long_accepted + accepted
+
+    @property
+    def tokens(self) -> float:
+        """Of the rounds that drafted."""
+        kept = (self.long_accepted + BELIEF) / (self.long_promised + BELIEF)
+        return self.plain_tokens + kept * self.promised
 
     @property
     def pays(self) -> bool:

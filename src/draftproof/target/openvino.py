@@ -26,7 +26,7 @@ from draftproof.errors import InvalidValue, ModelFileError, Unsupported
 from draftproof.models.cache import Progress
 from draftproof.target.base import Array, Feed, LogitRows, Rows
 from draftproof.target.openvino_graph import GraphFacts, prepare_graph
-from draftproof.target.openvino_pages import Pages, Part
+from draftproof.target.openvino_pages import Pages, Part, Scored
 from draftproof.target.openvino_store import MODEL, Prepared, WeightFormat, need, prepare
 
 CHUNK = 512
@@ -54,6 +54,8 @@ class OpenVINOTarget:
         self.eos_ids: frozenset[int] = eos_ids
         self.threads: int = threads
         self._pages = Pages(compiled, facts)
+        self._facts = facts
+        self._hidden: dict[int, Array] = {}  # (tokens, layers * size) of each sequence's last feed
         self._handles = itertools.count()
 
     @classmethod
@@ -64,17 +66,19 @@ class OpenVINOTarget:
         weights: WeightFormat = "file",
         threads: int | None = None,
         progress: Progress | None = None,
+        hidden_layers: tuple[int, ...] = (),
     ) -> OpenVINOTarget:
         """Load an IR folder, a GGUF file, an alias, or (with optimum-intel) a Hugging Face folder or Hub id.
 
         weights: "file" keeps the model's values; "int4", "int8" and "float16" round them. threads: default
-        all CPUs this process may use. Raises InvalidValue, ModelNotFound, ModelFileError, MissingExtra,
-        and Unsupported naming what the graph lacks.
+        all CPUs this process may use. hidden_layers: layers whose hidden states `score` keeps, counted as in
+        `output_hidden_states` (0 is the embedding, the last comes after the final norm). Raises InvalidValue,
+        ModelNotFound, ModelFileError, MissingExtra, and Unsupported naming what the graph lacks.
         """
         need("openvino")
         count = cap_threads(threads)
         prepared = prepare(model, weights=weights, progress=progress)
-        compiled, facts = compile_model(prepared, count)
+        compiled, facts = compile_model(prepared, count, hidden_layers)
         return cls(
             compiled,
             facts,
@@ -94,6 +98,7 @@ class OpenVINOTarget:
         """Free the sequence."""
         self.length(handle)
         self._pages.close(handle)
+        self._hidden.pop(handle, None)
 
     def length(self, handle: int) -> int:
         """Tokens in the sequence's cache."""
@@ -108,6 +113,19 @@ class OpenVINOTarget:
             raise InvalidValue(f"rollback to {length} of a sequence of {now} tokens", f"0 <= length <= {now}")
         self._pages.rollback(handle, length)
 
+    def hidden(self, handle: int) -> Array:
+        """Hidden states of the tokens of the last feed: float32, (hidden_layers, tokens, size), a view.
+
+        Raises Unsupported if no `hidden_layers` were asked for, InvalidValue before the first feed.
+        """
+        if not self._facts.hidden_layers:
+            raise Unsupported("no hidden states are kept", "load the target with hidden_layers=(...)")
+        self.length(handle)
+        if handle not in self._hidden:
+            raise InvalidValue(f"no hidden states of sequence {handle} yet", "score a feed first")
+        states = self._hidden[handle]
+        return states.reshape(len(states), -1, self._facts.hidden_size).transpose(1, 0, 2)
+
     def score(self, feeds: Seq[Feed]) -> list[Rows]:
         """One pass over all feeds, without padding; of a feed longer than CHUNK all but the end is run before.
 
@@ -118,7 +136,7 @@ class OpenVINOTarget:
         if not feeds:
             return []
         before = {feed.handle: self.length(feed.handle) for feed in feeds}
-        early: dict[int, list[Array]] = {}
+        early: dict[int, list[Scored]] = {}
         last: list[Part] = []
         try:
             for feed in feeds:
@@ -130,10 +148,11 @@ class OpenVINOTarget:
             for handle, length in before.items():
                 self._pages.rollback(handle, length)
             raise
-        return [
-            LogitRows(np.concatenate([*early[feed.handle], rows]) if early[feed.handle] else rows)
-            for feed, rows in zip(feeds, answers, strict=True)
-        ]
+        whole = [_joined([*early[feed.handle], end]) for feed, end in zip(feeds, answers, strict=True)]
+        for feed, scored in zip(feeds, whole, strict=True):
+            if scored.hidden is not None:
+                self._hidden[feed.handle] = scored.hidden
+        return [LogitRows(scored.rows) for scored in whole]
 
     def _check(self, feeds: Seq[Feed]) -> None:
         if len({feed.handle for feed in feeds}) != len(feeds):
@@ -157,6 +176,14 @@ def _pieces(feed: Feed) -> list[Part]:
     return [Part(feed.handle, feed.tokens[a:b], max(0, b - max(a, first_row))) for a, b in cuts]
 
 
+def _joined(pieces: Seq[Scored]) -> Scored:
+    """A feed's pieces as one."""
+    if len(pieces) == 1:
+        return pieces[0]
+    states = [piece.hidden for piece in pieces if piece.hidden is not None]
+    return Scored(np.concatenate([piece.rows for piece in pieces]), np.concatenate(states) if states else None)
+
+
 def cap_threads(threads: int | None) -> int:
     """The thread count to use: at most the CPUs this process may run on; a higher wish is capped with a warning."""
     have = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -171,10 +198,10 @@ def cap_threads(threads: int | None) -> int:
     return min(threads, have)
 
 
-def compile_model(prepared: Prepared, threads: int) -> tuple[Any, GraphFacts]:
+def compile_model(prepared: Prepared, threads: int, hidden_layers: tuple[int, ...] = ()) -> tuple[Any, GraphFacts]:
     """Read, check, cut and compile the graph of a folder.
 
-    Raises Unsupported (the graph lacks something) and ModelFileError (the files cannot be read).
+    Raises InvalidValue (no such layer), Unsupported (the graph lacks something), ModelFileError (unreadable files).
     """
     import openvino as ov
 
@@ -186,7 +213,7 @@ def compile_model(prepared: Prepared, threads: int) -> tuple[Any, GraphFacts]:
             f"cannot read {prepared.folder / MODEL}: {_reason(error)}",
             "the export is incomplete or damaged; make it again",
         ) from error
-    facts = prepare_graph(model, prepared.name)
+    facts = prepare_graph(model, prepared.name, hidden_layers)
     properties: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": threads,

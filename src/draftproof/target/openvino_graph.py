@@ -2,7 +2,8 @@
 
 What it is for: `check` refuses a graph that lacks something by naming all of it; `page` replaces its growing
 state by paged keys and values; `cut_head` adds the input `row_ids` so that only the wanted rows go through
-the output head (a prompt of 500 tokens then computes one row of logits, not 500). Guarantees: a graph that
+the output head (a prompt of 500 tokens then computes one row of logits, not 500); hidden states of layers that were
+asked for become one more output. Guarantees: a graph that
 passes computes the same rows as before. What it does not do: compile, run, or change weights (see `openvino_weights`).
 """
 
@@ -48,17 +49,26 @@ class GraphFacts:
 
     vocab_size: int
     caches: tuple[str, ...]
+    hidden_layers: tuple[int, ...] = ()
+    hidden_size: int = 0
+    """Hidden states: of which layers, and of what size; none and 0 unless they were asked for."""
 
 
-def prepare_graph(model: Model, name: str) -> GraphFacts:
+def prepare_graph(model: Model, name: str, hidden_layers: tuple[int, ...] = ()) -> GraphFacts:
     """Check a graph and change it in place: paged keys and values, and a head that computes wanted rows only.
 
-    Raises Unsupported naming everything that is missing.
+    hidden_layers: also give the hidden states of these layers (`openvino_hidden`). Raises Unsupported naming
+    everything that is missing, InvalidValue for a layer that the model does not have.
     """
     vocab_size = check(model, name)
     caches = page(model, name)
+    size = 0
+    if hidden_layers:
+        from draftproof.target.openvino_hidden import add_output  # it builds on this module
+
+        size = add_output(model, hidden_layers, name)
     cut_head(model, name)
-    return GraphFacts(vocab_size, caches)
+    return GraphFacts(vocab_size, caches, hidden_layers, size)
 
 
 def check(model: Model, name: str) -> int:
@@ -121,7 +131,7 @@ def find_head(model: Model, name: str) -> Node:
         if kind == "MatMul":
             return node
         # An elementwise step (a soft cap, a scale, a bias) has one computed input; constants do not count.
-        computed = [v.get_node() for v in node.input_values() if not _is_constant(v.get_node())]
+        computed = [v.get_node() for v in node.input_values() if not is_constant(v.get_node())]
         if kind not in _ELEMENTWISE or len(computed) != 1:
             break
         node = computed[0]
@@ -131,7 +141,8 @@ def find_head(model: Model, name: str) -> Node:
     )
 
 
-def _is_constant(node: Node) -> bool:
+def is_constant(node: Node) -> bool:
+    """Whether a node is a constant, maybe stored in another type."""
     while node.get_type_name() == "Convert":
         node = node.input_value(0).get_node()
     return bool(node.get_type_name() == "Constant")
@@ -141,7 +152,6 @@ def cut_head(model: Model, name: str) -> None:
     """Gather the rows named by the new input `row_ids` before the output head, in place.
 
     `logits` becomes (1, rows, vocab). Rows are numbered as the tokens of the pass are.
-    Further outputs (hidden states of chosen layers, say) can be gathered the same way.
     """
     import openvino.opset13 as op
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from draftproof.target.base import Array
 from draftproof.target.openvino_graph import PAGED_INPUTS, ROW_IDS, GraphFacts
+from draftproof.target.openvino_hidden import HIDDEN
 
 _FIRST_BLOCKS = 8
 _GROWTH = 1.5
@@ -32,6 +33,16 @@ class Part:
     handle: int
     tokens: Seq[int]
     rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What a pass gave for a part, float32: its wanted rows (rows, vocab), and where the graph gives them the hidden
+    states of all its tokens, (tokens, layers * hidden size), layer by layer within a row.
+    """
+
+    rows: Array
+    hidden: Array | None = None
 
 
 @dataclass(slots=True)
@@ -53,8 +64,9 @@ class Pages:
         self._ports = [ports[name][0] for name in (*PAGED_INPUTS, ROW_IDS)]
         # What the inputs point to now; no pass has the empty shape they start with.
         self._given: list[Array] = [np.empty((0, 0), np.int64 if i < 2 else np.int32) for i in range(len(self._ports))]
-        self._logits = next(i for i, port in enumerate(compiled.outputs) if "logits" in port.names)
-        self._vocab = facts.vocab_size
+        outputs = {name: i for i, port in enumerate(compiled.outputs) for name in port.names}
+        self._logits, self._hidden = outputs["logits"], outputs.get(HIDDEN)
+        self._vocab, self._width = facts.vocab_size, len(facts.hidden_layers) * facts.hidden_size
         # Only the number of blocks is open in the shape of a cache: (blocks, heads, block, width).
         self._caches: dict[int, tuple[Any, list[int]]] = {}
         for name in facts.caches:
@@ -99,8 +111,8 @@ class Pages:
             self._free += sequence.blocks[used:]
             del sequence.blocks[used:]
 
-    def run(self, parts: Seq[Part]) -> list[Array]:
-        """One pass: append every part to its sequence and give its wanted rows, float32, (rows, vocab).
+    def run(self, parts: Seq[Part]) -> list[Scored]:
+        """One pass: append every part to its sequence and give its wanted rows.
 
         The arrays are the caller's: no later pass writes into them.
         """
@@ -123,23 +135,27 @@ class Pages:
             wanted += range(len(ids) - part.rows, len(ids))
             longest = max(longest, after)
         # With no row wanted (a piece of a long prompt) one is computed all the same: the head needs one.
-        logits = self._infer(ids, (positions, past, begins, table, table_begins, longest, wanted or [0]))
+        logits, hidden = self._infer(ids, (positions, past, begins, table, table_begins, longest, wanted or [0]))
         answers, at = [], 0
-        for part in parts:
+        for part, begin in zip(parts, begins, strict=False):
             self._sequences[part.handle].length += len(part.tokens)
-            answers.append(logits[at : at + part.rows])
+            states = None if hidden is None else hidden[begin : begin + len(part.tokens)]
+            answers.append(Scored(logits[at : at + part.rows], states))
             at += part.rows
         return answers
 
-    def _infer(self, ids: list[int], rest: tuple[list[int] | int, ...]) -> Array:
+    def _infer(self, ids: list[int], rest: tuple[list[int] | int, ...]) -> tuple[Array, Array | None]:
         for place, values in enumerate((ids, *rest)):
             self._give(place, values)
         # A fresh buffer that OpenVINO writes into directly: no copy, and the rows stay valid for the caller.
         logits: Array = np.empty((1, self._given[-1].size, self._vocab), np.float32)
         self._request.set_output_tensor(self._logits, self._tensor(logits, shared_memory=True))
+        hidden: Array | None = None
+        if self._hidden is not None:
+            hidden = np.empty((len(ids), self._width), np.float32)
+            self._request.set_output_tensor(self._hidden, self._tensor(hidden, shared_memory=True))
         self._request.infer(share_outputs=True)
-        rows: Array = logits[0]
-        return rows
+        return logits[0], hidden
 
     def _give(self, place: int, values: list[int] | int) -> None:
         """Set an input; a shape seen in the last pass is written in place, which spares the runtime's checks."""

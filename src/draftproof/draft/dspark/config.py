@@ -25,7 +25,8 @@ class DSparkConfig:
     target_fingerprint: of the target's weights; another target is refused. feature_layers: layers whose hidden states
     are the context, counted as in `output_hidden_states` (0 is the embedding, target_layers the last, after the final
     norm). block: draft rows per pass (gamma). rank: of the sequential head; 0 for "none". draft_vocab: ids a draft row
-    covers. rope_theta, norm_eps, head_dim, heads, kv_heads: as in the target's own layers.
+    covers. rope_theta, norm_eps, head_dim, heads, kv_heads: as in the target's own layers. qk_norm: whether queries and
+    keys are normalised within each head, as Qwen3 does.
     """
 
     target_fingerprint: str
@@ -44,6 +45,7 @@ class DSparkConfig:
     rank: int = 128
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-5
+    qk_norm: bool = False
 
     def __post_init__(self) -> None:
         for name in ("target_layers", "target_vocab", "hidden", "layers", "heads", "kv_heads", "head_dim", "mlp"):
@@ -67,15 +69,16 @@ class DSparkConfig:
             raise InvalidValue(f"rope_theta={self.rope_theta}, norm_eps={self.norm_eps}", "both > 0")
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self) | {"feature_layers": list(self.feature_layers)}
+        """For JSON. A field that came later is left out while it has its first value, so that files stay the same."""
+        values = asdict(self) | {"feature_layers": list(self.feature_layers)}
+        return {name: value for name, value in values.items() if name not in _LATER or value != _LATER[name]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> DSparkConfig:
         """From JSON. Raises ModelFileError for a missing or unknown field, InvalidValue for a bad value."""
         known = {f.name for f in fields(cls)}
-        if set(values) != known:
-            odd = sorted(known ^ set(values))
+        odd = sorted((known - _LATER.keys() - values.keys()) | (values.keys() - known))
+        if odd:
             raise ModelFileError(f"the drafter's config lacks or does not know: {', '.join(odd)}", "fetch it again")
         return cls(**{**values, "feature_layers": tuple(values["feature_layers"])})
 
@@ -83,6 +86,7 @@ class DSparkConfig:
         """Every tensor of a checkpoint and its shape: the one list that saving, loading and both forwards share."""
         d, q, kv = self.hidden, self.heads * self.head_dim, self.kv_heads * self.head_dim
         context = len(self.feature_layers) * d
+        normed = ("q_norm", "k_norm") if self.qk_norm else ()
         shapes: dict[str, tuple[int, ...]] = {
             "context.scale": (context,),
             "context.proj": (d, context),
@@ -105,6 +109,7 @@ class DSparkConfig:
                 f"layers.{i}.up": (self.mlp, d),
                 f"layers.{i}.down": (d, self.mlp),
             }
+            shapes |= {f"layers.{i}.{name}": (self.head_dim,) for name in normed}
         if self.head != "none":
             # One row more than the draft vocabulary: the embedding shared by every token outside it.
             shapes |= {"head.embed": (self.draft_vocab + 1, self.rank), "head.out": (self.draft_vocab, self.rank)}
@@ -112,6 +117,10 @@ class DSparkConfig:
             z = 2 * self.rank + d
             shapes |= {f"head.{gate}": (self.rank, z) for gate in ("gate", "cell", "read")}
         return shapes
+
+
+_LATER: dict[str, Any] = {f.name: f.default for f in fields(DSparkConfig) if f.name == "qk_norm"}
+"""Fields that old checkpoints do not have, and what they mean there."""
 
 
 def _at_least(name: str, value: int, lowest: int) -> None:

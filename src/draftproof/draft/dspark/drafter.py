@@ -30,7 +30,8 @@ Array = npt.NDArray[Any]
 
 
 class DSparkDrafter:
-    """tap: the engine's own target. stages: the runtime of the products, by default the fastest there is.
+    """tap: the engine's own target. stages: the runtime of the products, by default the fastest there is, on as many
+    threads as the target's.
 
     Raises ModelFileError if the checkpoint is of another target.
     """
@@ -44,7 +45,9 @@ class DSparkDrafter:
         self.config = checkpoint.config
         self._tap = tap
         self._vocab = checkpoint.tensors["vocab"]
-        self._forward = Forward(checkpoint, tables.embedding, stages or make_stages(checkpoint, tables.head))
+        threads: int | None = getattr(tap.inner, "threads", None)
+        stages = stages or make_stages(checkpoint, tables.head, threads=threads)
+        self._forward = Forward(checkpoint, tables.embedding, stages)
         self._head = SequentialHead(checkpoint)
         self._context: dict[int, ContextCache] = {}
 

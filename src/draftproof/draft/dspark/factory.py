@@ -1,4 +1,4 @@
-"""From a name on the command line to a DSpark drafter: `dspark` and `dspark:FOLDER`.
+"""From a name on the command line to a DSpark drafter: `dspark` and `dspark:FOLDER`, in our layout or DeepSpec's.
 
 Guarantees: a target without hidden states, or of other weights than the checkpoint's, is refused with a remedy. What it
 does not do: load the target; `feature_layers` tells a loader which hidden states it must keep.
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftproof.draft.dspark import checkpoint as checkpoints
+from draftproof.draft.dspark import deepspec
 from draftproof.draft.dspark.drafter import DSparkDrafter
 from draftproof.draft.dspark.hidden import TargetTables
 from draftproof.draft.dspark.tap import FeatureTap
@@ -41,7 +42,12 @@ def checkpoint_folder(argument: str, model: str) -> Path:
 
 def feature_layers(argument: str, model: str) -> tuple[int, ...]:
     """The layers whose hidden states the target must keep (`hidden_layers` of a target) for this drafter."""
-    return checkpoints.load(checkpoint_folder(argument, model)).config.feature_layers
+    folder = checkpoint_folder(argument, model)
+    return (
+        deepspec.feature_layers(folder)
+        if deepspec.is_deepspec(folder)
+        else checkpoints.load(folder).config.feature_layers
+    )
 
 
 def make_dspark(context: DraftContext) -> DSparkDrafter:
@@ -54,5 +60,8 @@ def make_dspark(context: DraftContext) -> DSparkDrafter:
         )
     if "+" in context.argument:
         raise InvalidValue(f"dspark:{context.argument}", "one folder")
-    checkpoint = checkpoints.load(checkpoint_folder(context.argument, tap.name))
-    return DSparkDrafter(checkpoint, tap, TargetTables.load(tap.name))
+    folder = checkpoint_folder(context.argument, tap.name)
+    if deepspec.is_deepspec(folder):
+        tables = TargetTables.load(tap.name)
+        return DSparkDrafter(deepspec.load(folder, tables, tap.vocab_size), tap, tables)
+    return DSparkDrafter(checkpoints.load(folder), tap, TargetTables.load(tap.name))

@@ -65,14 +65,16 @@ class Forward:
 
     def __init__(self, checkpoint: Checkpoint, embedding: Array, stages: Stages) -> None:
         c = self.config = checkpoint.config
-        t = checkpoint.tensors
         self.embedding = embedding
         self._stages = stages
-        # The scale of the features is folded into the projection that reads them.
-        self._context = np.ascontiguousarray((t["context.proj"] * t["context.scale"]).T)
-        self._context_norm, self._mask = t["context.norm"], t["mask"]
-        # Every layer's keys and values of the context in one product.
-        self._context_kv = np.concatenate([t[f"layers.{i}.{x}"] for i in range(c.layers) for x in "kv"]).T.copy()
+        t = checkpoint.tensors
+        self._mask = t["mask"]
+        # (layers, 1, head_dim) each, of queries and keys; None where they are not normalised.
+        self._norms = (
+            [np.stack([t[f"layers.{i}.{x}_norm"] for i in range(c.layers)])[:, None] for x in "qk"]
+            if c.qk_norm
+            else None
+        )
         self._steps = c.rope_theta ** -(np.arange(0, c.head_dim, 2, dtype=np.float64) / c.head_dim)
 
     def new_cache(self) -> ContextCache:
@@ -84,9 +86,10 @@ class Forward:
         if not len(features):
             return
         c = self.config
-        context = rms(features @ self._context, self._context_norm, c.norm_eps)
-        rows = (context @ self._context_kv).reshape(len(features), c.layers, 2, c.kv_heads, c.head_dim)
+        rows = self._stages.context(features).reshape(len(features), c.layers, 2, c.kv_heads, c.head_dim)
         turn = self._rotation(np.arange(cache.length, cache.length + len(features)))
+        if self._norms is not None:
+            rows[:, :, 0] = rms(rows[:, :, 0], self._norms[1], c.norm_eps)
         rows[:, :, 0] = _turn(rows[:, :, 0], (turn[0][:, None, None], turn[1][:, None, None]))
         cache.append(rows.transpose(1, 2, 3, 0, 4))
 
@@ -111,6 +114,10 @@ class Forward:
         c = self.config
         g, group = c.block, c.heads // c.kv_heads
         qkv = rows.reshape(len(caches), g, -1, c.head_dim)
+        if self._norms is not None:
+            queries, keys = qkv[:, :, : c.heads], qkv[:, :, c.heads : c.heads + c.kv_heads]
+            queries[:] = rms(queries, self._norms[0][i], c.norm_eps)
+            keys[:] = rms(keys, self._norms[1][i], c.norm_eps)
         out = np.empty((len(caches), g, c.heads * c.head_dim), dtype=np.float32)
         for j, cache in enumerate(caches):
             turn = turns[0][j][:, None], turns[1][j][:, None]

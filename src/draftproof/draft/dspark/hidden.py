@@ -14,8 +14,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from draftproof.draft.dspark.gguf_tables import gguf_tables
 from draftproof.errors import ModelFileError, Unsupported
-from draftproof.models.store import ResolvedModel, resolve
+from draftproof.models.store import ResolvedModel, aliases, resolve
 from draftproof.target.base import Target
 
 Array = npt.NDArray[Any]
@@ -71,17 +72,20 @@ class TargetTables:
 
     @classmethod
     def load(cls, model: str) -> TargetTables:
-        """The tables of a model by alias, folder, GGUF file or Hub id.
+        """The tables of a model by alias, folder, GGUF file or Hub id; torch is needed for bfloat16 files alone.
 
         Raises what `models.store.resolve` does, and ModelFileError if the files lack a table or a size.
         """
+        if model in aliases() or Path(model).suffix == ".gguf":
+            found = resolve(model, kind="gguf")
+            return cls(*gguf_tables(found.path, found.fingerprint))
         return cls.of(resolve(model))
 
     @classmethod
     def of(cls, found: ResolvedModel) -> TargetTables:
         """The tables of a resolved model in Hugging Face layout."""
         facts = _facts(found)
-        tables = _read(found.path, (_EMBEDDING, _HEAD))
+        tables = read_tensors(found.path, (_EMBEDDING, _HEAD))
         if _EMBEDDING not in tables:
             raise ModelFileError(f"{found.path} holds no {_EMBEDDING}", "DSpark needs a model with that layout")
         embedding = tables[_EMBEDDING]
@@ -116,15 +120,15 @@ def _facts(found: ResolvedModel) -> TargetFacts:
         raise ModelFileError(f"{found.path}/config.json lacks {error}", "DSpark needs a llama-like config") from error
 
 
-def _read(folder: Path, wanted: tuple[str, ...]) -> dict[str, Array]:
-    """The wanted tensors that the folder's safetensors hold, as float32."""
+def read_tensors(folder: Path, wanted: tuple[str, ...] | None = None) -> dict[str, Array]:
+    """The wanted tensors (None: all) that the folder's safetensors hold, as float32. bfloat16 needs torch."""
     from safetensors import safe_open
 
     found: dict[str, Array] = {}
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, framework="numpy") as tensors:
-            for name in wanted:
-                if name in tensors.keys():  # noqa: SIM118 - not a mapping
+            for name in tensors.keys():  # noqa: SIM118 - not a mapping
+                if wanted is None or name in wanted:
                     try:
                         found[name] = tensors.get_tensor(name).astype(np.float32, copy=False)
                     except TypeError:  # numpy has no bfloat16

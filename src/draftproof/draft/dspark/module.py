@@ -87,7 +87,8 @@ class DSparkModule(nn.Module):
         y = self._rms(x, f"layers.{i}.attn_norm")
 
         def heads(rows: Tensor, name: str, n: int) -> Tensor:
-            return self._linear(rows, f"layers.{i}.{name}").view(*rows.shape[:-1], n, c.head_dim)
+            split = self._linear(rows, f"layers.{i}.{name}").view(*rows.shape[:-1], n, c.head_dim)
+            return self._rms(split, f"layers.{i}.{name}_norm") if c.qk_norm and name != "v" else split
 
         q = _turn(heads(y, "q", c.heads), block_turn) / math.sqrt(c.head_dim)
         kc = _turn(heads(context, "k", c.kv_heads), context_turn)

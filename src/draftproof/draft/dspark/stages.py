@@ -1,6 +1,7 @@
-"""The products of the drafter's block, between its attentions: all the weights that are read for every block.
+"""The products of the drafter, between its attentions: all the weights that are read for every block.
 
     first: x -> q, k, v of layer 0.   next: x, attention -> x, q, k, v of the next layer.   last: -> hidden rows, logits
+    context: features of committed tokens -> k, v of every layer
 
 What it is for: `forward` does the attention, a runtime does these: numpy, or OpenVINO, which keeps weights in bfloat16
 where the processor multiplies them, half the bytes to read. Guarantees: rows do not depend on each other; both agree up
@@ -24,6 +25,10 @@ Array = npt.NDArray[Any]
 
 class Stages(Protocol):
     """Rows in, rows out; float32, any number of rows."""
+
+    def context(self, features: Array) -> Array:
+        """H_ctx = norm(W_c features), then every layer's k and v of it: (rows, layers * 2 * kv heads * head_dim)."""
+        ...
 
     def first(self, x: Array) -> Array:
         """x (rows, hidden) -> q, k and v side by side (rows, (heads + 2 kv heads) * head_dim)."""
@@ -51,6 +56,12 @@ class NumpyStages:
         self._norm = t["norm"]
         self._head = np.ascontiguousarray(head[t["vocab"]].T, dtype=np.float32)
         self._layers = [layer_weights(checkpoint, i) for i in range(self._config.layers)]
+        self._context, self._context_kv = context_weights(checkpoint)
+        self._context_norm = t["context.norm"]
+
+    def context(self, features: Array) -> Array:
+        rows: Array = rms(features @ self._context, self._context_norm, self._config.norm_eps) @ self._context_kv
+        return rows
 
     def first(self, x: Array) -> Array:
         return self._qkv(0, x)
@@ -82,18 +93,24 @@ class NumpyStages:
 
 
 class OpenVINOStages:
-    """The same, compiled. threads: of the runtime, None for its own choice."""
+    """The same, compiled. threads: of the runtime, None for its own choice. exact: float32 products whatever the
+    processor has; otherwise bfloat16 where it has that, which is faster, and three digits are plenty for a draft.
+    """
 
-    def __init__(self, checkpoint: Checkpoint, head: Array, *, threads: int | None = None) -> None:
+    def __init__(self, checkpoint: Checkpoint, head: Array, *, threads: int | None = None, exact: bool = False) -> None:
         import openvino as ov
         from openvino import opset13 as op
 
         c, t = checkpoint.config, checkpoint.tensors
-        options: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY"}
+        options: dict[str, Any] = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": "f32",
+            "ENABLE_CPU_PINNING": False,  # as for the target: a pinned thread waits while another CPU stands idle
+        }
         if threads is not None:
             options["INFERENCE_NUM_THREADS"] = threads
         core = ov.Core()
-        if "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        if not exact and "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
             options["INFERENCE_PRECISION_HINT"] = "bf16"
         layers = [layer_weights(checkpoint, i) for i in range(c.layers)]
 
@@ -121,7 +138,10 @@ class OpenVINOStages:
         def compiled(outputs: list[Any], inputs: list[Any]) -> Any:
             return core.compile_model(ov.Model(outputs, inputs), "CPU", options).create_infer_request()
 
-        x, attended = rows(c.hidden), rows(c.heads * c.head_dim)
+        into, kv = context_weights(checkpoint)
+        features = rows(len(into))
+        self._context = compiled([product(norm(product(features, into), t["context.norm"]), kv)], [features])
+        x = rows(c.hidden)
         self._first = compiled([qkv(0, x)], [x])
         self._next = []
         for i in range(c.layers - 1):
@@ -132,6 +152,9 @@ class OpenVINOStages:
         self._last = compiled([norm(rest(c.layers - 1, x, attended), t["norm"])], [x, attended])
         hidden = rows(c.hidden)
         self._logits = compiled([product(hidden, head[t["vocab"]].T)], [hidden])
+
+    def context(self, features: Array) -> Array:
+        return self._one(self._context, features)
 
     def first(self, x: Array) -> Array:
         return self._one(self._first, x)
@@ -169,6 +192,13 @@ def layer_weights(checkpoint: Checkpoint, i: int) -> dict[str, Array]:
         "gate_up": np.concatenate([get("gate"), get("up")]).T.copy(),
         "down": get("down").T.copy(),
     }
+
+
+def context_weights(checkpoint: Checkpoint) -> tuple[Array, Array]:
+    """(W_c with the scale of the features folded in, every layer's k and v side by side), for rows @ weight."""
+    t = checkpoint.tensors
+    kv = [t[f"layers.{i}.{x}"] for i in range(checkpoint.config.layers) for x in "kv"]
+    return np.ascontiguousarray((t["context.proj"] * t["context.scale"]).T), np.concatenate(kv).T.copy()
 
 
 def rms(x: Array, weight: Array, eps: float) -> Array:

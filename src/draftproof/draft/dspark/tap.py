@@ -75,8 +75,8 @@ class FeatureTap:
         rows = self.inner.score(feeds)
         for feed in feeds:
             held = self._held[feed.handle]
-            states = self.inner.hidden(feed.handle)  # (layers, tokens, hidden)
-            held.pieces.append(np.concatenate(list(states), axis=-1))
+            states = self.inner.hidden(feed.handle).transpose(1, 0, 2)  # (tokens, layers, hidden)
+            held.pieces.append(states.reshape(len(states), -1))  # a view, where the target keeps them by token
             held.tokens.extend(feed.tokens)
         return rows
 

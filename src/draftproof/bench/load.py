@@ -1,0 +1,261 @@
+"""The engine under load: so many requests at a time, every policy, in one run.
+
+What it is for: whether a schedule gives each request as many tokens as the machine has room for. For each concurrency
+the target's cost curve is measured on passes of that many sequences; every policy then answers the same prompts with
+the same seeds, interleaved, after a run that is thrown away in which schedules learn.
+
+Guarantees: only rounds are counted in which every request was live, had room for the longest block, and no prompt was
+read, so a point is a steady state. Schedules keep what they learnt from repeat to repeat. What it does not do: queues,
+or requests that arrive one by one.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from draftproof.bench.calls import Clock
+from draftproof.bench.policies import CONCURRENT, LoadPoint, Policy
+from draftproof.bench.profile import Profile
+from draftproof.engine import Engine
+from draftproof.errors import InvalidValue
+from draftproof.models.cache import Progress, silent
+from draftproof.result import TokenEvent
+from draftproof.rounds import Settled
+from draftproof.sampling.params import SamplingParams
+from draftproof.schedule.base import RoundRecord, Schedule
+from draftproof.schedule.costs import CostCurve
+from draftproof.target.base import Feed, Target
+
+SCRATCH = 16  # tokens of context on which passes are timed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPlan:
+    """prompts: ids, used in turn. max_tokens: of each request; a run ends where the first is near them. repeats: of
+    everything. seed: request i of repeat r uses seed + 1000 r + i.
+    """
+
+    prompts: tuple[tuple[int, ...], ...]
+    temperature: float = 1.0
+    concurrent: tuple[int, ...] = CONCURRENT
+    max_tokens: int = 64
+    repeats: int = 3
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.prompts or not all(self.prompts):
+            raise InvalidValue("a run under load without prompts", "at least one, of at least one token")
+        if not self.concurrent or any(n < 1 for n in self.concurrent):
+            raise InvalidValue(f"{self.concurrent} requests at a time", "numbers >= 1, at least one")
+        if self.repeats < 1 or self.max_tokens < 8:
+            raise InvalidValue(f"{self.repeats} repeats of {self.max_tokens} tokens", "at least 1 of at least 8")
+        self.params(0, 0)
+
+    def check_length(self, longest: int) -> None:
+        """Raise InvalidValue where answers hold too few blocks of this length to be measured."""
+        if self.max_tokens < 4 * (longest + 1):
+            raise InvalidValue(
+                f"{self.max_tokens} tokens a request with blocks of {longest}", f"at least {4 * (longest + 1)}"
+            )
+
+    def params(self, repeat: int, i: int) -> SamplingParams:
+        """Of one request; it does not end before its budget does."""
+        return SamplingParams(
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+            seed=self.seed + 1000 * repeat + i,
+            ignore_eos=True,
+        )
+
+
+@dataclass(slots=True)
+class _Window:
+    """What was seen in the counted rounds of one run."""
+
+    tokens: int = 0
+    seconds: float = 0.0
+    rounds: int = 0
+    rows: int = 0
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Blocks that were verified whole, for the profile."""
+
+    reached: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+    confidences: list[list[float]] = field(default_factory=list)
+    draft_seconds: list[float] = field(default_factory=list)
+
+    def round(self, record: RoundRecord, settled: Seq[Settled]) -> None:
+        """Observer of an engine's rounds."""
+        if any(record.admitted):
+            self.draft_seconds.append(record.draft_seconds)
+        for proposal, n, accepted in zip(record.proposals, record.admitted, record.accepted, strict=True):
+            while len(self.reached) < n:
+                self.reached.append(0)
+                self.accepted.append(0)
+                self.confidences.append([])
+            for k in range(min(accepted + 1, n)):
+                self.reached[k] += 1
+                self.accepted[k] += k < accepted
+            for k, confidence in enumerate(list(proposal.confidence or ())[:n]):
+                self.confidences[k].append(float(confidence))
+
+
+def measure_load(
+    plan: LoadPlan,
+    among: Seq[Policy],
+    build: Callable[[Schedule], Engine],
+    target: Target,
+    *,
+    name: str = "measured",
+    clock: Clock = perf_counter,
+    progress: Progress = silent,
+) -> tuple[list[LoadPoint], Profile | None]:
+    """Points of every policy at every concurrency, and what the drafter and the target were seen to do.
+
+    build: a new engine around `target` with this schedule. The profile is None where nothing was drafted.
+    """
+    longest = max(policy.length for policy in among)
+    plan.check_length(longest)
+    points: list[LoadPoint] = []
+    target_seconds: dict[int, float] = {}
+    draft_seconds: dict[int, float] = {}
+    seen = _Seen()
+    for at, requests in enumerate(plan.concurrent):
+        curve = measure_passes(target, requests, longest, clock=clock)
+        target_seconds |= curve
+        engines = {policy.name: build(policy.make(CostCurve(curve))) for policy in among}
+        here = _Seen()
+        whole = Policy("fixed", longest).name
+        runs: dict[str, list[_Window]] = {policy.name: [] for policy in among}
+        for repeat in range(-1, plan.repeats):  # the first one is thrown away
+            for k in range(len(among)):
+                policy = among[(k + repeat) % len(among)]
+                engine = engines[policy.name]
+                engine.observers[:] = [here] if policy.name == whole and repeat >= 0 else []
+                window = _run(engine, plan, requests, repeat, longest, clock)
+                if repeat >= 0:
+                    runs[policy.name].append(window)
+                share = (repeat + 1 + (k + 1) / len(among)) / (plan.repeats + 1)
+                progress(f"{requests} requests", (at + share) / len(plan.concurrent))
+        points += [_point(policy.name, requests, runs[policy.name]) for policy in among]
+        if here.draft_seconds:
+            draft_seconds[requests] = statistics.median(here.draft_seconds)
+            _merge(seen, here)
+    return points, _profile(name, target_seconds, draft_seconds, seen)
+
+
+def measure_passes(
+    target: Target, requests: int, longest: int, *, budget: float = 1.0, clock: Clock = perf_counter
+) -> dict[int, float]:
+    """Median seconds of passes of `requests` sequences with 1 .. longest + 1 rows each, by rows in all."""
+    token = next(i for i in range(target.vocab_size) if i not in target.eos_ids or target.vocab_size == 1)
+    handles = [target.open() for _ in range(requests)]
+    times: dict[int, list[float]] = {requests * (1 + extra): [] for extra in range(longest + 1)}
+    try:
+        target.score([Feed(handle, [token] * SCRATCH, rows=1) for handle in handles])
+
+        def once(rows: int) -> float:
+            started = clock()
+            target.score([Feed(handle, [token] * rows, rows=rows) for handle in handles])
+            for handle in handles:
+                target.rollback(handle, SCRATCH)
+            return clock() - started
+
+        for extra in range(longest + 1):  # first calls compile or allocate; they are not the cost of a round
+            once(1 + extra)
+        ends = clock() + budget
+        while clock() < ends or not all(times.values()):
+            for extra in range(longest + 1):
+                times[requests * (1 + extra)].append(once(1 + extra))
+    finally:
+        for handle in handles:
+            target.close(handle)
+    return {rows: statistics.median(seconds) for rows, seconds in times.items()}
+
+
+def _run(engine: Engine, plan: LoadPlan, requests: int, repeat: int, longest: int, clock: Clock) -> _Window:
+    """Join all, read their prompts, and count rounds until one has no room left for a whole block."""
+    window = _Window()
+    watch = _Rows(window)
+    joined: list[int] = []
+    try:
+        joined += [
+            engine.add(plan.prompts[i % len(plan.prompts)], plan.params(max(repeat, 0), i)) for i in range(requests)
+        ]
+        engine.round()
+        engine.observers.append(watch)
+        while len(engine.live) == requests and min(s.remaining for s in engine.live.values()) > longest:
+            started = clock()
+            events = engine.round()
+            window.seconds += clock() - started
+            window.tokens += sum(isinstance(event, TokenEvent) for event in events)
+            window.rounds += 1
+    finally:
+        if watch in engine.observers:
+            engine.observers.remove(watch)
+        for request in joined:
+            if request in engine.live:
+                engine.cancel(request)
+    return window
+
+
+@dataclass(slots=True, eq=False)
+class _Rows:
+    """Observer that counts rows."""
+
+    window: _Window
+
+    def round(self, record: RoundRecord, settled: Seq[Settled]) -> None:
+        self.window.rows += record.rows
+
+
+def _point(policy: str, requests: int, runs: Seq[_Window]) -> LoadPoint:
+    rates = [run.tokens / run.seconds for run in runs]
+    rounds = sum(run.rounds for run in runs)
+    return LoadPoint(
+        policy=policy,
+        requests=requests,
+        throughput=sum(run.tokens for run in runs) / sum(run.seconds for run in runs),
+        error=statistics.stdev(rates) / math.sqrt(len(rates)) if len(rates) > 1 else None,
+        tokens_per_round=sum(run.tokens for run in runs) / rounds / requests,
+        rows_per_round=sum(run.rows for run in runs) / rounds,
+    )
+
+
+def _merge(seen: _Seen, more: _Seen) -> None:
+    for k in range(len(more.reached)):
+        if k == len(seen.reached):
+            seen.reached.append(0)
+            seen.accepted.append(0)
+            seen.confidences.append([])
+        seen.reached[k] += more.reached[k]
+        seen.accepted[k] += more.accepted[k]
+        seen.confidences[k] += more.confidences[k]
+
+
+def _profile(
+    name: str, target_seconds: dict[int, float], draft_seconds: dict[int, float], seen: _Seen
+) -> Profile | None:
+    known = [(a, r, c) for a, r, c in zip(seen.accepted, seen.reached, seen.confidences, strict=True) if r]
+    if not known:
+        return None
+    shares = []
+    for _, _, confidences in known:
+        mean = statistics.fmean(confidences) if confidences else 0.0
+        if 0 < mean < 1:
+            shares.append(statistics.pvariance(confidences) / (mean * (1 - mean)))
+    return Profile(
+        name=name,
+        target_seconds=target_seconds,
+        draft_seconds=draft_seconds,
+        acceptance=tuple(a / r for a, r, _ in known),
+        spread=min(statistics.fmean(shares), 1.0) if shares else 0.0,
+    )

@@ -1,0 +1,101 @@
+"""A curve file: what a round costs on some machine, and how likely its drafter's tokens are to be accepted.
+
+    {"name": "a GPU", "target_seconds": {"1": 0.02, "64": 0.024, "256": 0.05},
+     "draft_seconds": {"1": 0.002, "32": 0.004}, "acceptance": [0.8, 0.75, 0.7, 0.65, 0.6], "spread": 0.2}
+
+target_seconds: of a target pass, by its rows. draft_seconds: of drafting a block for so many requests together (a
+single number: the same for any). Both are linear between points and go on with the last slope. acceptance: P(token k is
+accepted | those before it were), by position of the block. spread: how much these chances differ from block to block,
+as a share of the most they could: 0, every block is alike; 1, the drafter's confidence knows the outcome. Default 0.2.
+
+Guarantees: what is wrong in a file is named. What it does not do: measure; `draftproof bench --load --json` writes what
+it measured in this form, as "profile".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from draftproof.errors import InvalidValue
+from draftproof.schedule.costs import CostCurve
+from draftproof.schedule.fixed import LONGEST
+
+SPREAD = 0.2
+_FIELDS = {"name", "target_seconds", "draft_seconds", "acceptance", "spread"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """target_seconds: by rows. draft_seconds: by requests. acceptance: by position, each in [0, 1]."""
+
+    name: str
+    target_seconds: Mapping[int, float]
+    draft_seconds: Mapping[int, float]
+    acceptance: tuple[float, ...]
+    spread: float = SPREAD
+
+    def __post_init__(self) -> None:
+        for what, points in (("target_seconds", self.target_seconds), ("draft_seconds", self.draft_seconds)):
+            lowest = "> 0" if what == "target_seconds" else ">= 0"
+            if not points or any(
+                at < 1 or not math.isfinite(s) or s < 0 or (s == 0 and lowest == "> 0") for at, s in points.items()
+            ):
+                raise InvalidValue(f"{what} {dict(points)}", f"{{whole number >= 1: seconds {lowest}}}")
+        if not 1 <= len(self.acceptance) <= LONGEST or not all(0 <= a <= 1 for a in self.acceptance):
+            raise InvalidValue(f"acceptance {list(self.acceptance)}", f"1 to {LONGEST} numbers in [0, 1]")
+        if not 0 <= self.spread <= 1:
+            raise InvalidValue(f"spread {self.spread}", "in [0, 1]")
+
+    def costs(self) -> CostCurve:
+        """The target's curve, for a schedule of its own: schedules may refine theirs."""
+        return CostCurve(self.target_seconds)
+
+    def draft(self, requests: int) -> float:
+        """Seconds of drafting a block for `requests` requests."""
+        if not any(self.draft_seconds.values()):
+            return 0.0
+        return CostCurve({at: s for at, s in self.draft_seconds.items() if s > 0}).seconds(requests)
+
+    def to_json(self) -> dict[str, Any]:
+        """A curve file's content."""
+        return {
+            "name": self.name,
+            "target_seconds": {str(at): s for at, s in sorted(self.target_seconds.items())},
+            "draft_seconds": {str(at): s for at, s in sorted(self.draft_seconds.items())},
+            "acceptance": list(self.acceptance),
+            "spread": self.spread,
+        }
+
+    @classmethod
+    def read(cls, file: Path) -> Profile:
+        """The profile in a curve file, or in the report of a measured run. Raises InvalidValue with file and field."""
+        try:
+            values = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InvalidValue(f"cannot read the curve file {file}: {error}", "a JSON object") from error
+        if isinstance(values, dict) and "profile" in values:
+            values = values["profile"]
+        if not isinstance(values, dict):
+            raise InvalidValue(f"{file} holds {type(values).__name__}", "a JSON object")
+        missing, unknown = sorted(_FIELDS - {"name", "spread"} - values.keys()), sorted(values.keys() - _FIELDS)
+        if missing or unknown:
+            said = f"lacks {', '.join(missing)}" if missing else f"has unknown fields {', '.join(unknown)}"
+            raise InvalidValue(f"{file} {said}", f"fields: {', '.join(sorted(_FIELDS))}")
+        try:
+            draft = values["draft_seconds"]
+            if not isinstance(draft, dict):
+                draft = {1: draft, 2: draft}  # the same for any number of requests
+            return cls(
+                name=str(values.get("name", file.stem)),
+                target_seconds={int(at): float(s) for at, s in values["target_seconds"].items()},
+                draft_seconds={int(at): float(s) for at, s in draft.items()},
+                acceptance=tuple(float(a) for a in values["acceptance"]),
+                spread=float(values.get("spread", SPREAD)),
+            )
+        except (TypeError, ValueError, AttributeError) as error:
+            raise InvalidValue(f"{file}: {error}", "numbers, and objects of {number: seconds}") from error

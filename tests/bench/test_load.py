@@ -1,0 +1,305 @@
+"""The engine under load, on a machine whose time is known: a point is a steady state, and the arithmetic is exact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+from bench_kit import PASS, ROW, SIZE, ClockedTarget, FakeClock, Overhead
+from typer.testing import CliRunner, Result
+
+from draftproof.bench.load import LoadPlan, measure_load, measure_passes
+from draftproof.bench.load_report import LoadReport, of_best_fixed, save_plot, table
+from draftproof.bench.policies import LoadPoint, Policy, policies
+from draftproof.bench.profile import Profile
+from draftproof.bench.report import Machine
+from draftproof.cli import bench, bench_load
+from draftproof.draft.lookup import LookupDrafter
+from draftproof.engine import Engine
+from draftproof.errors import DraftproofError, InvalidValue
+from draftproof.schedule.base import Schedule
+from draftproof.text import IdTokenizer
+
+ROUND = tuple(i % SIZE for i in range(2 * SIZE + 3))
+DRAFTING = 2.0
+
+
+def _seconds(rows: int) -> float:
+    return PASS + ROW * (rows - 1)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def target(clock: FakeClock) -> ClockedTarget:
+    return ClockedTarget(clock)
+
+
+def _build(target: ClockedTarget, clock: FakeClock) -> Callable[[Schedule], Engine]:
+    drafter = Overhead(LookupDrafter(), clock, DRAFTING)
+    return lambda schedule: Engine(target, drafter=drafter, schedule=schedule)  # type: ignore[arg-type]
+
+
+def test_throughput_is_that_of_the_rounds_in_which_all_were_live(target: ClockedTarget, clock: FakeClock) -> None:
+    """A counter and a drafter that is always right: every round makes length + 1 tokens a request, exactly."""
+    plan = LoadPlan(prompts=(ROUND,), concurrent=(1, 3), max_tokens=40, repeats=2)
+    among = [Policy("fixed", 0), Policy("fixed", 2)]
+    points, profile = measure_load(plan, among, _build(target, clock), target, clock=clock)
+    found = {(point.policy, point.requests): point for point in points}
+    for requests in (1, 3):
+        plain, two = found["plain", requests], found["fixed 2", requests]
+        assert plain.throughput == pytest.approx(requests / _seconds(requests))
+        assert two.throughput == pytest.approx(3 * requests / (_seconds(3 * requests) + DRAFTING))
+        assert two.per_request == pytest.approx(two.throughput / requests)
+        assert (plain.tokens_per_round, two.tokens_per_round) == (1, 3)
+        assert (plain.rows_per_round, two.rows_per_round) == (requests, 3 * requests)
+        assert plain.error == pytest.approx(0)
+    assert target.open_sequences == 0
+    assert profile is not None
+    assert profile.acceptance == (1.0, 1.0)
+    assert profile.target_seconds == pytest.approx({n: _seconds(n) for n in (1, 2, 3, 6, 9)})
+    assert set(profile.draft_seconds) == {1, 3}
+
+
+def test_one_repeat_has_no_error_and_plain_alone_no_profile(target: ClockedTarget, clock: FakeClock) -> None:
+    plan = LoadPlan(prompts=(ROUND,), concurrent=(2,), max_tokens=12, repeats=1)
+    points, profile = measure_load(plan, [Policy("fixed", 0)], _build(target, clock), target, clock=clock)
+    assert points[0].error is None
+    assert profile is None
+
+
+def test_every_policy_answers_the_same_prompts_with_the_same_seeds_and_keeps_what_it_learnt(
+    target: ClockedTarget, clock: FakeClock
+) -> None:
+    made: list[Engine] = []
+
+    def build(schedule: Schedule) -> Engine:
+        engine = Engine(target, drafter=LookupDrafter(), schedule=schedule)
+        engine.asked = []  # type: ignore[attr-defined]
+        add = engine.add
+
+        def noting(prompt: object, params: object) -> int:
+            engine.asked.append((prompt, params))  # type: ignore[attr-defined]
+            return add(prompt, params)  # type: ignore[arg-type]
+
+        engine.add = noting  # type: ignore[method-assign, assignment]
+        made.append(engine)
+        return engine
+
+    plan = LoadPlan(prompts=(ROUND, ROUND[:9]), concurrent=(3,), max_tokens=12, repeats=2)
+    measure_load(plan, policies(2), build, target, clock=clock)
+    assert len(made) == len(policies(2))
+    first = made[0].asked  # type: ignore[attr-defined]
+    assert [prompt for prompt, _ in first[:3]] == [ROUND, ROUND[:9], ROUND]
+    assert [params.seed for _, params in first[3:]] == [1, 2, 3, 1001, 1002, 1003]  # after the one thrown away
+    assert all(engine.asked == first for engine in made)  # type: ignore[attr-defined]
+
+
+def test_passes_are_timed_on_as_many_sequences_as_there_are_requests(target: ClockedTarget, clock: FakeClock) -> None:
+    found = measure_passes(target, 4, 2, clock=clock)
+    assert found == pytest.approx({4: _seconds(4), 8: _seconds(8), 12: _seconds(12)})
+    assert target.open_sequences == 0
+
+
+def test_a_failure_leaves_nothing_behind(target: ClockedTarget, clock: FakeClock) -> None:
+    engines: list[Engine] = []
+
+    def build(schedule: Schedule) -> Engine:
+        engines.append(_build(target, clock)(schedule))
+        engines[-1].round = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+        return engines[-1]
+
+    with pytest.raises(ZeroDivisionError):
+        measure_load(LoadPlan(prompts=(ROUND,)), policies(1), build, target, clock=clock)
+    assert target.open_sequences == 0
+    assert not any(engine.live for engine in engines)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"prompts": ()},
+        {"prompts": ((),)},
+        {"concurrent": ()},
+        {"concurrent": (0,)},
+        {"repeats": 0},
+        {"max_tokens": 7},
+        {"temperature": -1.0},
+    ],
+)
+def test_bad_plans_are_refused(bad: dict[str, object]) -> None:
+    with pytest.raises(InvalidValue):
+        LoadPlan(**{"prompts": (ROUND,), **bad})  # type: ignore[arg-type]
+
+
+def test_answers_of_too_few_blocks_are_refused(target: ClockedTarget, clock: FakeClock) -> None:
+    plan = LoadPlan(prompts=(ROUND,), max_tokens=19)
+    with pytest.raises(InvalidValue, match="19 tokens a request with blocks of 4"):
+        measure_load(plan, policies(4), _build(target, clock), target, clock=clock)
+
+
+# -- report ----------------------------------------------------------------------------------------------
+
+
+def _report(simulated: bool = True) -> LoadReport:
+    points = [
+        LoadPoint(policy=p, requests=n, throughput=t * n, error=e, tokens_per_round=1.5, rows_per_round=2.0 * n)
+        for n in (1, 8)
+        for p, t, e in (("plain", 10.0, 0.0), ("fixed 2", 16.0, 0.5), ("prefix", 20.0, None))
+    ]
+    profile = Profile(name="x", target_seconds={1: 1.0}, draft_seconds={1: 0.1}, acceptance=(0.5,))
+    here = Machine("cpu", "Linux", "3.11", {}, None)
+    return LoadReport(
+        title="x", simulated=simulated, machine=here, settings={"seed": 1}, points=tuple(points), profile=profile
+    )
+
+
+def test_json_holds_every_figure_of_the_table() -> None:
+    report = _report()
+    data = json.loads(json.dumps(report.to_json()))
+    assert data["simulated"] is True
+    assert data["profile"]["acceptance"] == [0.5]
+    last = data["points"][-1]
+    assert last == {
+        "policy": "prefix",
+        "requests": 8,
+        "tokens_per_second": 160.0,
+        "tokens_per_second_error": None,
+        "tokens_per_second_per_request": 20.0,
+        "tokens_per_round": 1.5,
+        "rows_per_round": 16.0,
+        "of_best_fixed": 1.25,
+    }
+    assert of_best_fixed(report.points, report.points[0]) == pytest.approx(0.625)
+    assert table(report).row_count == 6
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.svg"])
+def test_the_plot_is_written_and_shows_every_policy(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("matplotlib")
+    save_plot(_report(), tmp_path / name)
+    data = (tmp_path / name).read_bytes()
+    assert len(data) > 5000
+    if name.endswith("svg"):
+        assert all(f"<!-- {policy} -->".encode() in data for policy in ("plain", "fixed 2", "prefix", "x (simulated)"))
+    with pytest.raises(InvalidValue):
+        save_plot(_report(), tmp_path / "a.pdf")
+
+
+@pytest.mark.parametrize("bad", [{"requests": 0}, {"throughput": 0.0}, {"error": -1.0}])
+def test_bad_points_are_refused(bad: dict[str, object]) -> None:
+    good = {
+        "policy": "x",
+        "requests": 1,
+        "throughput": 1.0,
+        "error": 0.0,
+        "tokens_per_round": 1.0,
+        "rows_per_round": 1.0,
+    }
+    with pytest.raises(InvalidValue):
+        LoadPoint(**{**good, **bad})  # type: ignore[arg-type]
+
+
+# -- command ---------------------------------------------------------------------------------------------
+
+Call = Callable[..., tuple[Result, list[str]]]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
+    loaded: list[str] = []
+    clock = FakeClock()
+
+    def load_target_for(draft: str, model: str, options: object, progress: object) -> tuple[ClockedTarget, IdTokenizer]:
+        loaded.append(draft)
+        return ClockedTarget(clock), IdTokenizer(SIZE)
+
+    def on_this_clock(*arguments: object, **named: object) -> object:
+        return measure_load(*arguments, **named, clock=clock)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(bench_load, "load_target_for", load_target_for)
+    monkeypatch.setattr(bench_load, "measure_load", on_this_clock)
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(bench.bench)
+    prompts = tmp_path / "count.jsonl"
+    prompts.write_text(json.dumps({"prompt": " ".join(map(str, ROUND))}))
+
+    def run(*arguments: str) -> tuple[Result, list[str]]:
+        return CliRunner().invoke(app, [*arguments, "--prompts", str(prompts), "-r", "1"]), loaded
+
+    return run
+
+
+def test_a_measured_run_gives_all_policies_at_all_concurrencies_and_its_profile_can_be_simulated(
+    call: Call, tmp_path: Path
+) -> None:
+    arguments = (
+        "--load",
+        "-d",
+        "lookup",
+        "--draft-length",
+        "3",
+        "--requests",
+        "1",
+        "--requests",
+        "4",
+        "--max-tokens",
+        "24",
+    )
+    result, loaded = call(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    assert loaded == ["lookup"]
+    data = json.loads(result.stdout)
+    assert data["simulated"] is False
+    assert {(p["policy"], p["requests"]) for p in data["points"]} == {(p.name, n) for p in policies(3) for n in (1, 4)}
+    assert data["settings"]["temperature"] == 1.0
+    (tmp_path / "report.json").write_text(result.stdout)
+    again, loaded = call("--curve", str(tmp_path / "report.json"), "--requests", "4", "--json")
+    assert again.exit_code == 0, again.output
+    simulated = json.loads(again.stdout)
+    assert simulated["simulated"] is True
+    assert loaded == ["lookup"]  # no model for a simulation
+    for side in (data, simulated):
+        by = {p["policy"]: p["tokens_per_second"] for p in side["points"] if p["requests"] == 4}
+        assert by["fixed 3"] / by["plain"] == pytest.approx(16 / _seconds(16) * _seconds(4) / 4, rel=0.01)
+
+
+def test_the_table_and_the_plot_come_from_a_curve_file(call: Call, tmp_path: Path) -> None:
+    curve = tmp_path / "curve.json"
+    values = {
+        "name": "my GPU",
+        "target_seconds": {"1": 0.02, "64": 0.03},
+        "draft_seconds": 0.001,
+        "acceptance": [0.7, 0.6],
+    }
+    curve.write_text(json.dumps(values))
+    result, _ = call("--curve", str(curve), "--plot", str(tmp_path / "a.svg"))
+    assert result.exit_code == 0, result.output
+    assert "my GPU" in result.stdout
+    assert "prefix-budget" in result.stdout
+    assert (tmp_path / "a.svg").is_file()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--load", "-d", "none"),
+        ("--load", "-d", "lookup", "-d", "suffix"),
+        ("--load", "-d", "nothing"),
+        ("--load", "--draft-length", "0"),
+        ("--load", "--requests", "0"),
+        ("--load", "--max-tokens", "4"),
+        ("--load", "--plot", "here.pdf"),
+        ("--curve", "nowhere.json"),
+    ],
+)
+def test_what_can_be_refused_is_refused_before_a_model_is_loaded(call: Call, arguments: tuple[str, ...]) -> None:
+    result, loaded = call(*arguments)
+    assert isinstance(result.exception, DraftproofError), result.output
+    assert loaded == []
