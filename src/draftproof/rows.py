@@ -82,4 +82,4 @@ class DraftSampler:
 
 def _anything(rows: Rows) -> Dist:
     """A distribution for a row that has none; which one makes no difference, as long as it looks at no token."""
-    return Dist.point(0, rows.values.shape[-1])
+    return Dist.point(0, rows.vocab_size)

@@ -168,11 +168,11 @@ class _Recording:
 
     def distribution(self, rows: Rows, row: int, drafted: list[int], temperature: float | None = None) -> Dist:
         weights = np.exp(rows.values[row].astype(np.float64) - rows.values[row].max())
-        return Dist(weights / weights.sum())
+        return Dist(weights / weights.sum(), ids=rows.ids, size=rows.vocab_size)
 
     def draw(self, q: Dist, index: int) -> int:
         self.drawn.append(q)
-        return int(np.argsort(-q.probs)[index])
+        return q.token_at(int(np.argsort(-q.probs)[index]))
 
 
 @pytest.mark.parametrize("head", ["markov", "rnn", "none"])
@@ -205,5 +205,5 @@ def test_q_is_what_the_token_was_drawn_from_and_what_training_computes(head: str
         confidence = torch.sigmoid(module.confidence(hidden, seen))[0, 0].numpy()
     for k, q in enumerate(proposal.q):
         assert q is not None
-        np.testing.assert_allclose(q.probs[checkpoint.tensors["vocab"]], expected[k], atol=1e-4)
+        np.testing.assert_allclose(q.dense()[checkpoint.tensors["vocab"]], expected[k], atol=1e-4)
         assert proposal.confidence[k] == pytest.approx(confidence[k], abs=1e-4)

@@ -22,6 +22,7 @@ from transformers import LlamaForCausalLM
 
 from draftproof.draft.dspark.drafter import DSparkDrafter
 from draftproof.draft.dspark.module import DSparkModule
+from draftproof.draft.dspark.stages import NumpyStages
 from draftproof.draft.dspark.tap import FeatureTap
 from draftproof.engine import Engine
 from draftproof.errors import InvalidValue, NumericError
@@ -133,8 +134,10 @@ def test_too_little_data_is_refused(model: LlamaForCausalLM, tmp_path: Path) -> 
 def _answers(
     model: LlamaForCausalLM, module: DSparkModule, prompts: list[list[int]], temperature: float
 ) -> list[Result]:
-    tap = FeatureTap(tiny_target(model))
-    drafter = DSparkDrafter(checkpoint_of(module), tap, tiny_tables(model))
+    tap, tables, checkpoint = FeatureTap(tiny_target(model)), tiny_tables(model), checkpoint_of(module)
+    # To the token takes float32, as the replay has it; sampled acceptance is measured with the runtime's own choice.
+    stages = NumpyStages(checkpoint, tables.head) if temperature == 0 else None
+    drafter = DSparkDrafter(checkpoint, tap, tables, stages=stages)
     engine = Engine(tap, drafter=drafter, schedule=FixedSchedule(BLOCK))
     params = [SamplingParams(max_tokens=ANSWER, temperature=temperature, seed=i) for i in range(len(prompts))]
     return engine.generate_all(prompts, params)

@@ -31,8 +31,8 @@ class WorkingRow:
 
     def __init__(self, rows: Rows, row: int, *, log: bool) -> None:
         values = rows.values[row]
-        self.size = len(values)
-        self.ids: Ids | None = None
+        self.size = rows.vocab_size
+        self.ids: Ids | None = rows.ids if isinstance(rows, LogitRows) else None
         self.log = log or isinstance(rows, LogitRows)
         self.changed = False
         if self.log and not isinstance(rows, LogitRows):

@@ -25,9 +25,26 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class LogitRows:
-    """Unnormalised log-probabilities, shape (rows, vocab), float32 or float64, finite or -inf."""
+    """Unnormalised log-probabilities, shape (rows, vocab), float32 or float64, finite or -inf.
+
+    ids: where the columns stand for some ids only, which ones, ascending; all others are impossible, and size is the
+    vocabulary's. For drafters with a vocabulary of their own: a row costs as many numbers as it has.
+    """
 
     values: Array
+    ids: npt.NDArray[np.int64] | None = None
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.ids is None) != (self.size is None) or (
+            self.ids is not None and self.ids.shape != self.values.shape[1:]
+        ):
+            raise InvalidValue("rows over some ids", "one id for each column, and the vocabulary's size")
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are."""
+        return int(self.values.shape[-1]) if self.size is None else self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +55,11 @@ class ProbRows:
     """
 
     values: Array
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are."""
+        return int(self.values.shape[-1])
 
 
 Rows = LogitRows | ProbRows

@@ -96,7 +96,5 @@ class DSparkDrafter:
         return Proposal(tokens, laws, self.name, confidences)
 
     def _rows(self, logits: Array) -> LogitRows:
-        """A row over the target's whole vocabulary, -inf outside the draft vocabulary."""
-        row = np.full((1, self._tap.vocab_size), -np.inf, dtype=np.float32)
-        row[0, self._vocab] = logits
-        return LogitRows(row)
+        """A row of the draft vocabulary; every other token is impossible."""
+        return LogitRows(logits[None], ids=self._vocab, size=self._tap.vocab_size)
