@@ -61,6 +61,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=200_000)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--reverse", action="store_true", help="begin with the last part: for a second process")
+    parser.add_argument("--drafters", nargs="*", default=DRAFTERS, help="only parts with these, in this process")
     parser.add_argument("--merge", type=Path, nargs="*", default=[], help="records of other processes to take over")
     options = parser.parse_args()
     record = json.loads(options.out.read_text()) if options.out.exists() else {"parts": []}
@@ -82,7 +83,11 @@ def main() -> None:
     }
     known = {p["seed"] for p in record["parts"]}
     for verifier, drafter, temperature, seed in reversed(wanted) if options.reverse else wanted:
-        if seed in known or sum(p["tokens"] for p in record["parts"]) >= options.tokens:
+        if (
+            seed in known
+            or drafter not in options.drafters
+            or sum(p["tokens"] for p in record["parts"]) >= options.tokens
+        ):
             continue
         started = perf_counter()
         engine = Engine(
