@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from draftproof.draft.dspark.calibration import GRID, Rounds, ece, fit, plot, reliability, survivals
+from draftproof.draft.dspark.calibration import GRID, Rounds, ece, fit, moved, plot, reliability, shift, survivals
 from draftproof.errors import InvalidValue
 
 
@@ -31,6 +31,19 @@ def test_calibration_lowers_the_error_at_every_position() -> None:
     before, after = ece(rounds, (1.0,) * 3), ece(rounds, fit(rounds))
     assert all(b > 0.05 for b in before)
     assert all(a < 0.01 for a in after)
+
+
+def test_a_head_that_is_too_sure_by_a_constant_is_moved_back_by_it() -> None:
+    sure = _rounds((1.0, 1.0))
+    rounds = Rounds(sure.logits + 0.7, sure.survived, sure.real)
+    assert ece(rounds, fit(rounds))[0] > 0.05  # temperatures alone cannot
+    assert shift(rounds) == pytest.approx(-0.7, abs=1e-9)
+    assert max(ece(moved(rounds, shift(rounds)), (1.0, 1.0))) < 1e-9
+
+
+def test_a_position_that_is_always_or_never_accepted_moves_no_bias() -> None:
+    for outcome in (0.0, 1.0):
+        assert shift(Rounds(np.ones((4, 2)), np.full((4, 2), outcome), np.ones((4, 2), np.bool_))) == 0
 
 
 def test_a_position_keeps_its_order() -> None:
@@ -76,7 +89,7 @@ def test_the_diagram_is_a_file_of_the_kind_asked_for(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     rounds = _rounds((2.0, 1.0), 200)
     for name, start in (("r.png", b"\x89PNG"), ("r.svg", b"<?xml")):
-        plot(rounds, fit(rounds), str(tmp_path / name))
+        plot(rounds, rounds, fit(rounds), str(tmp_path / name))
         assert (tmp_path / name).read_bytes().startswith(start)
     with pytest.raises(InvalidValue, match=r"\.png or \.svg"):
-        plot(rounds, (1.0, 1.0), str(tmp_path / "r.gif"))
+        plot(rounds, rounds, (1.0, 1.0), str(tmp_path / "r.gif"))

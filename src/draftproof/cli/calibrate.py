@@ -26,7 +26,7 @@ def calibrate(
     dry: Annotated[bool, typer.Option("--dry-run", help="Show the figures, leave the checkpoint as it is.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Fit the temperatures on held-out texts and write them into the checkpoint."""
+    """Fit the confidence head's bias and temperatures on held-out texts and write them into the checkpoint."""
     import torch
 
     from draftproof.draft.dspark import calibration
@@ -56,7 +56,8 @@ def calibrate(
         raise InvalidValue("no held-out text was sampled", "greedy text says nothing about probabilities")
     after = recalibrated(before, rounds)
     if plot is not None:
-        calibration.plot(rounds, after.temperatures, str(plot))
+        bias = float(after.tensors["confidence.bias"][0] - before.tensors["confidence.bias"][0])
+        calibration.plot(rounds, calibration.moved(rounds, bias), after.temperatures, str(plot))
     if not dry:
         checkpoints.save(after, checkpoint)
     ece = after.record["ece"]

@@ -178,7 +178,6 @@ class Training:
     def finish(self, evaluation: Evaluation, extra: dict[str, Any]) -> Checkpoint:
         """Calibrate on the held-out sequences and write the checkpoint with its record."""
         rounds = rounds_of([anchored(self.maker, self.store, e) for e in self.held_out if e.temperature > 0])
-        temperatures = calibration.fit(rounds) if rounds is not None else uncalibrated(self.config.block)
         module, plan = self.maker.module, self.trainer.plan
         record = {
             "sequences": len(self.training),
@@ -191,12 +190,9 @@ class Training:
             "evaluation": evaluation.as_dict(),
             **extra,
         }
+        checkpoint = checkpoint_of(module, uncalibrated(self.config.block), record)
         if rounds is not None:
-            record["ece"] = {
-                "before": calibration.ece(rounds, uncalibrated(self.config.block)),
-                "after": calibration.ece(rounds, temperatures),
-            }
-        checkpoint = checkpoint_of(module, temperatures, record)
+            checkpoint = recalibrated(checkpoint, rounds)
         save(checkpoint, self.folder)
         return checkpoint
 
@@ -219,11 +215,14 @@ def checkpoint_of(module: DSparkModule, temperatures: Seq[float], record: dict[s
 
 
 def recalibrated(checkpoint: Checkpoint, rounds: calibration.Rounds) -> Checkpoint:
-    """The checkpoint with temperatures fitted to these rounds, and their errors in its record."""
-    temperatures = calibration.fit(rounds)
-    before, after = calibration.ece(rounds, checkpoint.temperatures), calibration.ece(rounds, temperatures)
+    """The checkpoint with its head's bias and temperatures fitted to these rounds, and their errors in its record."""
+    bias = float(np.float16(checkpoint.tensors["confidence.bias"][0] + calibration.shift(rounds)))  # as it is stored
+    right = calibration.moved(rounds, bias - float(checkpoint.tensors["confidence.bias"][0]))
+    temperatures = calibration.fit(right)
+    before, after = calibration.ece(rounds, checkpoint.temperatures), calibration.ece(right, temperatures)
     record = {**checkpoint.record, "ece": {"before": before, "after": after}}
-    return replace(checkpoint, temperatures=temperatures, record=record)
+    tensors = {**checkpoint.tensors, "confidence.bias": np.array([bias], np.float32)}
+    return replace(checkpoint, tensors=tensors, temperatures=temperatures, record=record)
 
 
 def rounds_of(blocks: Seq[Anchored]) -> calibration.Rounds | None:

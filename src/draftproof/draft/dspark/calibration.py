@@ -1,8 +1,10 @@
-"""Sequential temperature scaling of the confidence head, and the reliability diagram that shows what it does.
+"""Calibration of the confidence head, and the reliability diagram that shows what it does.
 
-Left to right, one temperature per block position: the one on a grid that minimises the expected calibration error (ECE)
-of the prefix survival c_1 ... c_k over held-out rounds, those of earlier positions kept. A temperature keeps the order
-of a position's confidences.
+First the head's bias is moved until the first position's mean confidence is its mean acceptance: training makes the
+drafter better on what it has seen than on other text, which no temperature can undo. Then sequential temperature
+scaling: left to right, one temperature per block position, the one on a grid that minimises the expected calibration
+error (ECE) of the prefix survival c_1 ... c_k over held-out rounds, those of earlier positions kept. Both keep the
+order of a position's confidences.
 
 Guarantees: only how much is verified can change, never what is emitted (algorithms.md, section 7.1). Outcomes are the
 rounds' own acceptance, or its exact probability where it is known, which has the same mean and less noise. What it does
@@ -24,6 +26,7 @@ Array = npt.NDArray[Any]
 
 BINS = 10
 GRID = np.geomspace(0.25, 8.0, 121)
+MOST = 8.0  # logits by which the bias may move
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,24 @@ class Bin:
     count: int
     predicted: float
     observed: float
+
+
+def shift(rounds: Rounds) -> float:
+    """What to add to the head's bias, so that the first position is right on average; 0 if no addition makes it so."""
+    real = rounds.real[:, 0]
+    logits, wanted = rounds.logits[real, 0], float(rounds.survived[real, 0].mean()) if real.any() else 0.0
+    if not 0 < wanted < 1:
+        return 0.0
+    low, high = -MOST, MOST
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if float(_sigmoid(logits + middle).mean()) > wanted else (middle, high)
+    return (low + high) / 2
+
+
+def moved(rounds: Rounds, bias: float) -> Rounds:
+    """The rounds as a head with that much more bias would have given them."""
+    return Rounds(rounds.logits + bias, rounds.survived, rounds.real)
 
 
 def fit(rounds: Rounds) -> tuple[float, ...]:
@@ -90,8 +111,10 @@ def reliability(rounds: Rounds, temperatures: Seq[float], position: int) -> list
     return _bins(predicted, rounds.survived[real, position])
 
 
-def plot(rounds: Rounds, temperatures: Seq[float], path: str) -> None:
+def plot(before: Rounds, rounds: Rounds, temperatures: Seq[float], path: str) -> None:
     """Write the reliability diagram (PNG or SVG by the file's name), one panel per position, before and after.
+
+    before, rounds: of the head as it was, and with its bias moved.
 
     Raises MissingExtra without matplotlib.
     """
@@ -101,9 +124,9 @@ def plot(rounds: Rounds, temperatures: Seq[float], path: str) -> None:
     with figure(path, columns=block) as panels:
         for k, panel in enumerate(panels):
             panel.plot([0, 1], [0, 1], color="0.7", linewidth=1)
-            for label, scale in (("before", (1.0,) * block), ("after", temperatures)):
-                bins = reliability(rounds, scale, k)
-                error = ece(rounds, scale)[k]
+            for label, seen, scale in (("before", before, (1.0,) * block), ("after", rounds, temperatures)):
+                bins = reliability(seen, scale, k)
+                error = ece(seen, scale)[k]
                 panel.plot(
                     [b.predicted for b in bins],
                     [b.observed for b in bins],

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from draftproof.dist import Dist
