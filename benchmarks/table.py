@@ -47,7 +47,7 @@ def request(options: argparse.Namespace) -> bench.BenchRequest:
             repeats=options.repeats,
         ),
         peer_names=() if options.no_peers else peers.NAMES,
-        peer_lookups=(3, 10),
+        peer_lookups=(5,),
         peer_pythons=tuple(bench.pair(entry) for entry in options.peer_python),
     )
 

@@ -14,6 +14,7 @@ LLAMA = "llama-cpp-python"
 
 FAKE = """
 import os, sys, time
+import cProfile  # takes `profile` of the standard library; torch imports it too
 __version__ = "0.0.fake"
 print("a library that talks")
 class Llama:

@@ -17,6 +17,10 @@ from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
 
+if __name__ == "__main__" and sys.path and os.path.abspath(sys.path[0]) == os.path.dirname(os.path.abspath(__file__)):
+    # Python looks for modules beside the script first, and files of ours are called as modules of its own library.
+    del sys.path[0]
+
 Arrived = Callable[[int], None]
 """To be called with how many tokens have just arrived."""
 
