@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from evidence.servers import ServerCommand
 
 STAND_IN = Path(__file__).parent / "stand_in.py"

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from evidence.servers import ServerCommand, ServerNotReady
 
 from evidence import audit_http as script
 from evidence import record
+from evidence.servers import ServerCommand, ServerNotReady
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "audit"))
 from fake_server import FakeServer, reference

@@ -14,10 +14,10 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
-from evidence.servers import ServerCommand, ServerNotReady, llama_server, server_versions, serving, vllm_server
 
 from draftproof.errors import InvalidValue
 from evidence import servers
+from evidence.servers import ServerCommand, ServerNotReady, llama_server, server_versions, serving, vllm_server
 
 Make = Callable[..., ServerCommand]
 

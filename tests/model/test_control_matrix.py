@@ -10,9 +10,9 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from evidence import control_matrix as matrix
 
 from draftproof.draft.none import NoDrafter
+from evidence import control_matrix as matrix
 
 pytestmark = pytest.mark.model
 
