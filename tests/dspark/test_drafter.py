@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 from dspark_kit import BLOCK, VOCAB, checkpoint_of, tiny_module, tiny_tables, tiny_target
+from threadpoolctl import threadpool_info, threadpool_limits
 from transformers import LlamaForCausalLM
 
 from draftproof.dist import Dist
 from draftproof.draft.base import DraftRequest
 from draftproof.draft.dspark.drafter import DSparkDrafter
+from draftproof.draft.dspark.forward import Forward
 from draftproof.draft.dspark.stages import NumpyStages
 from draftproof.draft.dspark.tap import FeatureTap
 from draftproof.engine import Engine
@@ -207,3 +209,25 @@ def test_q_is_what_the_token_was_drawn_from_and_what_training_computes(head: str
         assert q is not None
         np.testing.assert_allclose(q.dense()[checkpoint.tensors["vocab"]], expected[k], atol=1e-4)
         assert proposal.confidence[k] == pytest.approx(confidence[k], abs=1e-4)
+
+
+def test_drafting_computes_on_one_blas_thread_and_leaves_the_number_as_it_was(
+    model: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads that NumPy's BLAS leaves spinning take the cores of the target's next pass."""
+
+    def threads() -> set[int]:
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    seen: list[set[int]] = []
+    for name in ("blocks", "extend"):
+        inner = getattr(Forward, name)
+        monkeypatch.setattr(Forward, name, lambda *a, inner=inner: (seen.append(threads()), inner(*a))[1])
+    with threadpool_limits(2, user_api="blas"):
+        before = threads()
+        tap, tables, checkpoint = FeatureTap(tiny_target(model)), tiny_tables(model), checkpoint_of(tiny_module())
+        engine = Engine(tap, drafter=DSparkDrafter(checkpoint, tap, tables), schedule=FixedSchedule(3))
+        engine.generate([1, 2, 3], SamplingParams(max_tokens=8, seed=1))
+        assert threads() == before == {2}
+    assert len(seen) > 4
+    assert set(map(frozenset, seen)) == {frozenset({1})}
