@@ -140,10 +140,15 @@ def _load_openvino(
     return target, FileTokenizer(prepared.folder)
 
 
+def dspark_argument(draft: str) -> str | None:
+    """What follows "dspark:" in a drafter's name, "" for "dspark" alone; None if no part of it reads hidden states."""
+    parts = [part.strip().partition(":") for part in draft.split("+")]
+    return next((argument for name, _, argument in parts if name == "dspark"), None)
+
+
 def load_target_for(draft: str, model: str, options: LoadOptions, progress: Progress) -> tuple[Target, Tokenizer]:
     """The target, with the hidden states that a DSpark drafter reads if one is asked for."""
-    parts = [part.strip().partition(":") for part in draft.split("+")]
-    argument = next((argument for name, _, argument in parts if name == "dspark"), None)
+    argument = dspark_argument(draft)
     if argument is None:
         return load_target(model, options, progress=progress)
     from draftproof.draft.dspark.factory import feature_layers

@@ -22,7 +22,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         loaded.append(name)
         return ClockedTarget(FakeClock()), IdTokenizer(SIZE)
 
-    monkeypatch.setattr(bench, "load_target", load_target)
+    monkeypatch.setattr("draftproof.load.load_target", load_target)
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(bench.bench)
     prompts = tmp_path / "count.jsonl"

@@ -8,6 +8,7 @@ from draftproof import registry
 from draftproof.draft.chain import ChainDrafter
 from draftproof.draft.none import NoDrafter
 from draftproof.errors import InvalidValue, UnknownName, VocabularyMismatch
+from draftproof.load import dspark_argument
 from draftproof.proof.toys import toy_target
 from draftproof.text import IdTokenizer
 from draftproof.verify.match import MatchVerifier
@@ -78,3 +79,8 @@ def test_a_draft_model_with_another_vocabulary_or_tokenizer_is_refused():
 def test_an_argument_that_is_not_wanted_is_refused():
     with pytest.raises(InvalidValue, match="takes no argument"):
         registry.make_drafter("lookup:9", context())
+
+
+def test_a_drafter_reads_hidden_states_by_its_name_and_not_by_a_word_in_it() -> None:
+    found = {draft: dspark_argument(draft) for draft in ("dspark", "lookup + dspark:DIR", "model:my-dspark", "lookup")}
+    assert found == {"dspark": "", "lookup + dspark:DIR": "DIR", "model:my-dspark": None, "lookup": None}

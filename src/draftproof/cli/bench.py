@@ -24,7 +24,7 @@ from draftproof.cli import bench_load
 from draftproof.cli import options as o
 from draftproof.cli.generate import loading
 from draftproof.errors import InvalidValue, UnknownName
-from draftproof.load import LoadOptions, load_target, load_target_for
+from draftproof.load import LoadOptions, dspark_argument, load_target, load_target_for
 from draftproof.models.cache import Progress
 from draftproof.prompts import encode
 from draftproof.registry import make_schedule
@@ -89,7 +89,7 @@ class BenchRequest:
     @property
     def reading(self) -> list[str]:
         """Drafters that read hidden states."""
-        return sorted({spec.draft for spec in self.specs if "dspark" in spec.draft})
+        return sorted({spec.draft for spec in self.specs if dspark_argument(spec.draft) is not None})
 
 
 def bench(
@@ -195,10 +195,7 @@ def bench(
 def measure(request: BenchRequest, here: report.Machine, progress: Progress) -> report.Report:
     """Load, measure, report."""
     load = request.load
-    if request.reading:
-        target, tokenizer = load_target_for(request.reading[0], request.model, load, progress)
-    else:
-        target, tokenizer = load_target(request.model, load, progress=progress)
+    target, tokenizer = load_target_for(next(iter(request.reading), "none"), request.model, load, progress)
     runtime = repr(load)
     parts = Parts(
         target=target,
