@@ -28,10 +28,8 @@ from draftproof.result import TokenEvent
 from draftproof.rounds import Settled
 from draftproof.sampling.params import SamplingParams
 from draftproof.schedule.base import RoundRecord, Schedule
-from draftproof.schedule.costs import CostCurve
-from draftproof.target.base import Feed, Target
-
-SCRATCH = 16  # tokens of context on which passes are timed
+from draftproof.schedule.costs import CostCurve, time_passes
+from draftproof.target.base import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,15 +90,19 @@ class _Seen:
     confidences: list[list[float]] = field(default_factory=list)
     draft_seconds: list[float] = field(default_factory=list)
 
+    def hold(self, positions: int) -> None:
+        """Have a place for each of so many positions."""
+        while len(self.reached) < positions:
+            self.reached.append(0)
+            self.accepted.append(0)
+            self.confidences.append([])
+
     def round(self, record: RoundRecord, settled: Seq[Settled]) -> None:
         """Observer of an engine's rounds."""
         if any(record.admitted):
             self.draft_seconds.append(record.draft_seconds)
         for proposal, n, accepted in zip(record.proposals, record.admitted, record.accepted, strict=True):
-            while len(self.reached) < n:
-                self.reached.append(0)
-                self.accepted.append(0)
-                self.confidences.append([])
+            self.hold(n)
             for k in range(min(accepted + 1, n)):
                 self.reached[k] += 1
                 self.accepted[k] += k < accepted
@@ -156,29 +158,8 @@ def measure_passes(
     target: Target, requests: int, longest: int, *, budget: float = 1.0, clock: Clock = perf_counter
 ) -> dict[int, float]:
     """Median seconds of passes of `requests` sequences with 1 .. longest + 1 rows each, by rows in all."""
-    token = next(i for i in range(target.vocab_size) if i not in target.eos_ids or target.vocab_size == 1)
-    handles = [target.open() for _ in range(requests)]
-    times: dict[int, list[float]] = {requests * (1 + extra): [] for extra in range(longest + 1)}
-    try:
-        target.score([Feed(handle, [token] * SCRATCH, rows=1) for handle in handles])
-
-        def once(rows: int) -> float:
-            started = clock()
-            target.score([Feed(handle, [token] * rows, rows=rows) for handle in handles])
-            for handle in handles:
-                target.rollback(handle, SCRATCH)
-            return clock() - started
-
-        for extra in range(longest + 1):  # first calls compile or allocate; they are not the cost of a round
-            once(1 + extra)
-        ends = clock() + budget
-        while clock() < ends or not all(times.values()):
-            for extra in range(longest + 1):
-                times[requests * (1 + extra)].append(once(1 + extra))
-    finally:
-        for handle in handles:
-            target.close(handle)
-    return {rows: statistics.median(seconds) for rows, seconds in times.items()}
+    each = time_passes(target, requests, range(1, longest + 2), budget=budget, clock=clock)
+    return {requests * rows: seconds for rows, seconds in each.items()}
 
 
 def _run(engine: Engine, plan: LoadPlan, requests: int, repeat: int, longest: int, clock: Clock) -> _Window:
@@ -231,11 +212,8 @@ def _point(policy: str, requests: int, runs: Seq[_Window]) -> LoadPoint:
 
 
 def _merge(seen: _Seen, more: _Seen) -> None:
+    seen.hold(len(more.reached))
     for k in range(len(more.reached)):
-        if k == len(seen.reached):
-            seen.reached.append(0)
-            seen.accepted.append(0)
-            seen.confidences.append([])
         seen.reached[k] += more.reached[k]
         seen.accepted[k] += more.accepted[k]
         seen.confidences[k] += more.confidences[k]

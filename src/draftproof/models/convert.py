@@ -60,6 +60,7 @@ def convert_gguf(gguf: Path, folder: Path, progress: Progress = silent) -> None:
 
 def _convert(gguf: Path, folder: Path, progress: Progress) -> None:
     import torch
+    from gguf import GGUFReader
     from safetensors.torch import save_file
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -74,12 +75,13 @@ def _convert(gguf: Path, folder: Path, progress: Progress) -> None:
     config = AutoConfig.from_pretrained(**where)
     with torch.device("meta"):  # only the names and shapes of its weights are needed
         model = AutoModelForCausalLM.from_config(config)
-    state, eos = _weights(gguf, model, progress)
+    reader = GGUFReader(gguf)
+    state, eos = _weights(gguf, reader, model, progress)
     with writing(folder):
         progress(f"converting {gguf.name}: writing", 0.95)
         save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
         tokenizer.save_pretrained(folder)
-        _keep_splitting(gguf, folder / "tokenizer.json")
+        _keep_splitting(reader, folder / "tokenizer.json")
         # The folder holds plain float32 weights: neither the quantization nor the file's path belongs to it.
         fields = {k: v for k, v in config.to_dict().items() if k not in ("quantization_config", "_name_or_path")}
         fields |= {"dtype": "float32", "architectures": [type(model).__name__]}
@@ -93,14 +95,13 @@ def _convert(gguf: Path, folder: Path, progress: Progress) -> None:
     progress(f"converting {gguf.name}: done", 1.0)
 
 
-def _keep_splitting(gguf: Path, file: Path) -> None:
+def _keep_splitting(reader: Any, file: Path) -> None:
     """Split text as the GGUF file says: transformers gives every byte-level vocabulary the rule of GPT-2."""
-    from gguf import GGUFReader
     from tokenizers import Tokenizer
 
     from draftproof.models.gguf_tokenizer import splitting_of
 
-    fields = GGUFReader(gguf).fields
+    fields = reader.fields
     values = {key: fields[key].contents() for key in ("tokenizer.ggml.model", "tokenizer.ggml.pre") if key in fields}
     splitting = splitting_of(values) if values.get("tokenizer.ggml.model") == "gpt2" else None
     if splitting is not None and file.is_file():
@@ -109,7 +110,7 @@ def _keep_splitting(gguf: Path, file: Path) -> None:
         tokenizer.save(str(file))
 
 
-def _weights(gguf: Path, model: Any, progress: Progress) -> tuple[dict[str, Any], list[int]]:
+def _weights(gguf: Path, reader: Any, model: Any, progress: Progress) -> tuple[dict[str, Any], list[int]]:
     """The state dict under Hugging Face names, and the ids that end an answer.
 
     transformers' own loader for these files needs one more library (accelerate) and keeps the weights
@@ -117,14 +118,13 @@ def _weights(gguf: Path, model: Any, progress: Progress) -> tuple[dict[str, Any]
     """
     import numpy as np
     import torch
-    from gguf import GGUFReader, dequantize
+    from gguf import dequantize
     from transformers.modeling_gguf_pytorch_utils import (
         TENSOR_PROCESSORS,
         TensorProcessor,
         get_gguf_hf_weights_map,
     )
 
-    reader = GGUFReader(gguf)
     architecture = str(reader.fields["general.architecture"].contents())
     processor = TENSOR_PROCESSORS.get(architecture, TensorProcessor)(config=model.config.to_dict())
     names = get_gguf_hf_weights_map(model, processor)

@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from draftproof.dist import Dist
 from draftproof.errors import InvalidValue
-from draftproof.proof.spectrum import BLOCK, LEVEL_SETS, TAIL, TEMPERS, float_dist, level_sets, power_sums
+from draftproof.proof.spectrum import BLOCK, LEVEL_SETS, TAIL, TEMPERS, float_dist, head_of, level_sets, power_sums
 
 Floats = npt.NDArray[np.float64]
 
@@ -95,15 +95,15 @@ class Bets:
 
     def __init__(self, p: Dist, q: Dist | None, history: Seq[int], eos_ids: frozenset[int]) -> None:
         self._p = p
-        probs = p.probs
         self._last = int(history[-1]) if len(history) else -1
         self._recent = frozenset(int(t) for t in history[-RECENT:])
         self._eos = eos_ids
         self._q = q
         self._choice = -1
         mass = np.full(len(SETS), np.nan)
-        self._levels = level_sets(probs, mass)
-        self._sums, spread = power_sums(probs)
+        head = head_of(p.probs)
+        self._levels = level_sets(head, mass)
+        self._sums, spread = power_sums(head)
         drafted_deviation = self._place_drafted(mass)
         at = len(LEVEL_SETS) + 2
         mass[at : at + 4] = [self._mass_of(s) for s in ((self._last,), self._recent, eos_ids, (0,))]

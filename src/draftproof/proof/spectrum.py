@@ -45,9 +45,15 @@ def float_dist(probs: Dist | npt.ArrayLike, what: str) -> Dist:
     return dist if values is dist.probs else Dist(values, ids=dist.ids, size=dist.size)
 
 
-def level_sets(probs: Floats, mass: Floats) -> Floats:
-    """Thresholds v of the sets {p >= v}, NaN where not found; fills their masses."""
-    big = probs[probs >= FLOOR]
+def head_of(probs: Floats) -> Floats:
+    """The entries that tempered bets and level sets look at one by one: those of at least TAIL, in the row's order."""
+    head: Floats = probs[probs >= TAIL]
+    return head
+
+
+def level_sets(head: Floats, mass: Floats) -> Floats:
+    """Thresholds v of the sets {p >= v}, NaN where not found; fills their masses. head: of p (`head_of`)."""
+    big = head[head >= FLOOR]
     big.sort()
     count = len(big)
     levels = np.full(len(LEVEL_SETS), np.nan)
@@ -65,12 +71,11 @@ def level_sets(probs: Floats, mass: Floats) -> Floats:
     return levels
 
 
-def power_sums(p: Floats) -> tuple[Floats, Floats]:
+def power_sums(head: Floats) -> tuple[Floats, Floats]:
     """sum p max(p, TAIL)^(a-1) for a in TEMPERS, and bounds of the tempered bets' deviations.
 
-    sum p |r - 1| <= sqrt(sum p r^2 - 1) by Cauchy-Schwarz, for r = max(p, TAIL)^(a-1) / S_a.
+    head: of p (`head_of`). sum p |r - 1| <= sqrt(sum p r^2 - 1) by Cauchy-Schwarz, for r = max(p, TAIL)^(a-1) / S_a.
     """
-    head = p[p >= TAIL]
     rest = max(0.0, 1.0 - float(head.sum()))  # of all tokens less probable than TAIL; p sums to one
     p2 = np.sqrt(head)
     p4 = np.sqrt(p2)

@@ -20,6 +20,7 @@ from draftproof.target.base import Feed, Target
 ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 DRIFT = 0.3  # share by which real rounds may disagree with the curve before it is measured again
 MEMORY = 0.9  # weight kept by what was known when a round adds its own time
+SCRATCH = 16  # tokens of context on which passes are timed
 STEADY = 16  # rounds that must agree that the curve is wrong
 
 
@@ -89,29 +90,37 @@ def measure(
     """Time passes of 1..longest+1 rows on a scratch sequence: medians of interleaved repeats in `budget` seconds."""
     wanted = [rows for rows in ROWS if rows <= max(longest + 1, 2)]
     if target.context_limit is not None:
-        wanted = [rows for rows in wanted if rows + 16 <= target.context_limit] or [1]
+        wanted = [rows for rows in wanted if rows + SCRATCH <= target.context_limit] or [1]
+    return CostCurve(time_passes(target, 1, wanted, budget=budget, clock=clock))
+
+
+def time_passes(
+    target: Target, sequences: int, rows: Seq[int], *, budget: float = 1.0, clock: Callable[[], float] = perf_counter
+) -> dict[int, float]:
+    """Median seconds of passes of so many sequences, by rows of each: interleaved repeats in `budget` seconds."""
     token = next(i for i in range(target.vocab_size) if i not in target.eos_ids or target.vocab_size == 1)
-    handle = target.open()
-    times: dict[int, list[float]] = {rows: [] for rows in wanted}
+    handles = [target.open() for _ in range(sequences)]
+    times: dict[int, list[float]] = {each: [] for each in rows}
+
+    def once(each: int) -> float:
+        started = clock()
+        target.score([Feed(handle, [token] * each, rows=each) for handle in handles])
+        for handle in handles:
+            target.rollback(handle, SCRATCH)
+        return clock() - started
+
     try:
-        target.score([Feed(handle, [token] * 16, rows=1)])
-        for rows in wanted:  # first calls compile or allocate; they are not the cost of a round
-            _timed(target, handle, token, rows, clock)
+        target.score([Feed(handle, [token] * SCRATCH, rows=1) for handle in handles])
+        for each in rows:  # first calls compile or allocate; they are not the cost of a round
+            once(each)
         ends = clock() + budget
-        while clock() < ends or not times[wanted[-1]]:
-            for rows in wanted:
-                times[rows].append(_timed(target, handle, token, rows, clock))
+        while clock() < ends or not all(times.values()):
+            for each in rows:
+                times[each].append(once(each))
     finally:
-        target.close(handle)
-    return CostCurve({rows: statistics.median(seconds) for rows, seconds in times.items()})
-
-
-def _timed(target: Target, handle: int, token: int, rows: int, clock: Callable[[], float]) -> float:
-    length = target.length(handle)
-    started = clock()
-    target.score([Feed(handle, [token] * rows, rows=rows)])
-    target.rollback(handle, length)
-    return clock() - started
+        for handle in handles:
+            target.close(handle)
+    return {each: statistics.median(seconds) for each, seconds in times.items()}
 
 
 def _rising(seconds: Seq[float]) -> list[float]:
