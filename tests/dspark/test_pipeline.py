@@ -24,6 +24,7 @@ from draftproof.result import Result
 from draftproof.sampling.params import SamplingParams
 from draftproof.schedule.fixed import FixedSchedule
 from draftproof.target.transformers import TransformersTarget
+from draftproof.train import corpus
 from draftproof.train.corpus import CorpusPlan, own_prompts, read_corpus, read_prompts, write_corpus
 from draftproof.train.pipeline import layers_to_read
 
@@ -182,6 +183,44 @@ def test_the_targets_own_prompts_follow_its_user_header_and_are_kept(engine: Eng
     assert own_prompts(engine, 8, tmp_path / "again.jsonl", PLAN) == own_prompts(engine, 8, path, PLAN)
     with pytest.raises(InvalidValue, match="chat template"):
         own_prompts(Engine(engine.target), 5, path, PLAN)
+
+
+def test_openings_are_continued_in_turn_and_stay_in_the_prompt(engine: Engine, tmp_path: Path) -> None:
+    openings = ("w9 w8", "w7")
+    prompts = own_prompts(engine, 9, tmp_path / "prompts.jsonl", PLAN, openings)
+    assert len(prompts) == 9
+    begun = [sum(p.startswith(opening) for p in prompts) for opening in openings]
+    assert min(begun) > 0
+    assert sum(begun) == 9
+    # What follows an opening was drawn after it: the engine's own answer to the header and the opening.
+    result = engine.generate([1, 9, 8], SamplingParams(max_tokens=9, seed=corpus._seed(PLAN, 0, 0, 0)))
+    text = ("w9 w8" + result.text).strip()
+    assert (text in prompts) == (result.finish_reason == "stop" and len(result.token_ids) >= 2)
+    with pytest.raises(InvalidValue, match="openings"):
+        own_prompts(engine, 9, tmp_path / "other.jsonl", PLAN, ())
+
+
+def test_prompts_of_a_file_and_of_the_target_are_both_answered(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "asked.txt").write_text("w4 w5\nw6 w7\n")
+    arguments = ["dspark", "-m", str(folder), "-o", str(tmp_path / "out"), *_SMALL.split(), "--opening", "w9 "]
+    arguments += ["--prompts", str(tmp_path / "asked.txt"), "--prompt-tokens", "9", "--prompt-temperature", "0.9"]
+    assert CliRunner().invoke(train_command.app, arguments, catch_exceptions=False).exit_code == 0
+    texts = (tmp_path / "out" / "texts.jsonl").read_text().splitlines()
+    asked = list(dict.fromkeys(json.loads(line)["prompt"] for line in texts))
+    assert asked[:2] == ["w4 w5", "w6 w7"]
+    assert len(asked) == 14
+    assert all(prompt.startswith("w9") for prompt in asked[2:])
+
+
+def test_openings_without_a_count_of_prompts_are_refused(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "asked.txt").write_text("w4 w5\n")
+    more = ["--prompts", str(tmp_path / "asked.txt"), "--opening", "w9 "]
+    with pytest.raises(InvalidValue, match="prompts-count"):
+        CliRunner().invoke(
+            train_command.app, ["dspark", "-m", str(folder), "-o", str(tmp_path), *more], catch_exceptions=False
+        )
+    with pytest.raises(InvalidValue, match="prompt_temperature"):
+        CorpusPlan(prompt_temperature=0)
 
 
 def test_prompts_come_from_text_and_json_lines(tmp_path: Path) -> None:

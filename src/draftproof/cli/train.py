@@ -37,10 +37,18 @@ def dspark(
     prompts: Annotated[
         Path | None, typer.Option(help="Prompts, one a line, or .jsonl; default: the target writes its own.")
     ] = None,
-    count: Annotated[int, typer.Option("--prompts-count", help="Prompts the target writes itself.", min=1)] = 500,
+    count: Annotated[
+        int | None,
+        typer.Option("--prompts-count", help="Prompts the target writes itself [500, or 0 beside a file].", min=0),
+    ] = None,
+    opening: Annotated[
+        list[str] | None, typer.Option(help="Beginning of the target's own prompts; repeat it to have them in turn.")
+    ] = None,
+    prompt_tokens: Annotated[int, typer.Option(help="Most tokens of a prompt of the target's own.", min=8)] = 96,
     temperature: Annotated[
         list[float] | None, typer.Option("--temperature", "-t", help="Of the answers; may be repeated [1.0, 0.7].")
     ] = None,
+    prompt_temperature: Annotated[float, typer.Option(help="At which the target writes prompts.")] = 1.0,
     max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.", min=8)] = 256,
     together: Annotated[int, typer.Option(help="Answers written at once.", min=1)] = 48,
     head: Annotated[str, typer.Option(help="markov, rnn or none.")] = "markov",
@@ -77,8 +85,17 @@ def dspark(
     if threads is not None:
         torch.set_num_threads(threads)
     corpus = CorpusPlan(
-        temperatures=tuple(temperature or (1.0, 0.7)), max_tokens=max_tokens, together=together, seed=seed
+        temperatures=tuple(temperature or (1.0, 0.7)),
+        max_tokens=max_tokens,
+        prompt_tokens=prompt_tokens,
+        prompt_temperature=prompt_temperature,
+        together=together,
+        seed=seed,
     )
+    if count is None:
+        count = 500 if prompts is None else 0
+    if not count and (prompts is None or opening):
+        raise InvalidValue("--prompts-count 0", "--prompts FILE without --opening, or a count of prompts to write")
     drafter = DrafterPlan(
         head=head,  # type: ignore[arg-type]  # checked above
         layers=layers,
@@ -90,7 +107,7 @@ def dspark(
     training = TrainingPlan(steps=steps, sequences=sequences, anchors=anchors, seed=seed)
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     work = _Work(target, out, where, getattr(torch, precision), threads, Console(stderr=True, highlight=False))
-    work.write(prompts, count, corpus)
+    work.write(prompts, count, tuple(opening or ("",)), corpus)
     work.train(drafter, training, baseline=baseline, plot=plot)
 
 
@@ -106,7 +123,7 @@ class _Work:
         self.tables = TargetTables.load(target)
         self.layers = layers_to_read(self.tables.facts.layers)
 
-    def write(self, prompts: Path | None, count: int, plan: Any) -> None:
+    def write(self, prompts: Path | None, count: int, openings: tuple[str, ...], plan: Any) -> None:
         """Prompts, answers, features."""
         import torch
 
@@ -118,11 +135,11 @@ class _Work:
         # Text is the same by law whatever drafts it; many requests at once leave nothing for a drafter to gain.
         options = LoadOptions(device=self.device, threads=self.threads)
         engine = load_engine(self.name, draft="none", schedule="fixed", draft_length=0, options=options)
-        if prompts is not None:
-            asked = read_prompts(prompts)
-        else:
+        asked = read_prompts(prompts) if prompts is not None else []
+        if count:
             self.console.print(f"{self.name} writes {count} prompts ...")
-            asked = own_prompts(engine, count, self.out / "prompts.jsonl", plan)
+            asked += own_prompts(engine, count, self.out / "prompts.jsonl", plan, openings)
+            asked = list(dict.fromkeys(asked))
         texts = self.out / "texts.jsonl"
         total = len(asked) * len(plan.temperatures)
         done = sum(1 for _ in read_corpus(texts)) if texts.is_file() else 0

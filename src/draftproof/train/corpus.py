@@ -32,11 +32,12 @@ _MARK = "\u241f"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusPlan:
     """temperatures: at which every prompt is answered. together: requests decoded at once. prompt_tokens: the most of
-    a prompt the target writes itself; shorter than `shortest_prompt` is thrown away."""
+    a prompt the target writes itself, at `prompt_temperature`; shorter than `shortest_prompt` is thrown away."""
 
     temperatures: tuple[float, ...] = (1.0, 0.7)
     max_tokens: int = 256
     prompt_tokens: int = 96
+    prompt_temperature: float = 1.0
     shortest_prompt: int = 6
     together: int = 16
     seed: int = 0
@@ -44,6 +45,8 @@ class CorpusPlan:
     def __post_init__(self) -> None:
         if not self.temperatures or any(not 0 <= t <= 2 for t in self.temperatures):
             raise InvalidValue(f"temperatures {self.temperatures}", "at least one, each in 0..2")
+        if not 0 < self.prompt_temperature <= 2:
+            raise InvalidValue(f"prompt_temperature {self.prompt_temperature}", "above 0, at most 2")
         for name in ("max_tokens", "prompt_tokens", "shortest_prompt", "together"):
             if getattr(self, name) < 1:
                 raise InvalidValue(f"{name}={getattr(self, name)}", "at least 1")
@@ -63,15 +66,19 @@ def read_prompts(path: Path) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def own_prompts(engine: Engine, count: int, path: Path, plan: CorpusPlan) -> list[str]:
+def own_prompts(engine: Engine, count: int, path: Path, plan: CorpusPlan, openings: Seq[str] = ("",)) -> list[str]:
     """`count` different prompts in the target's own words, kept in `path`; goes on with what is there already.
 
+    openings: beginnings that the target continues, in turn, so that it writes of what the drafter is wanted for.
     Raises InvalidValue if the target has no chat template or hardly writes any.
     """
+    if not openings:
+        raise InvalidValue("no openings", 'at least one; "" leaves the target free')
     tokenizer = engine.tokenizer
     if not isinstance(tokenizer, FileTokenizer) or not tokenizer.has_chat:
         raise InvalidValue("a target without a chat template cannot write prompts", "give a file of prompts")
-    header = tokenizer.encode(tokenizer.render([{"role": "user", "content": _MARK}]).split(_MARK)[0])
+    header = tokenizer.render([{"role": "user", "content": _MARK}]).split(_MARK)[0]
+    begun = [(opening, tokenizer.encode(header + opening)) for opening in openings]
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         _cut(path)
@@ -82,11 +89,16 @@ def own_prompts(engine: Engine, count: int, path: Path, plan: CorpusPlan) -> lis
         if len(seen) >= count:
             break
         params = [
-            SamplingParams(max_tokens=plan.prompt_tokens, seed=_seed(plan, 0, group, i)) for i in range(plan.together)
+            SamplingParams(
+                max_tokens=plan.prompt_tokens, temperature=plan.prompt_temperature, seed=_seed(plan, 0, group, i)
+            )
+            for i in range(plan.together)
         ]
         lines = ""
-        for result in engine.generate_all([header] * plan.together, params):
-            text = result.text.strip()
+        first = group * plan.together
+        asked = [begun[(first + i) % len(begun)] for i in range(plan.together)]
+        for (opening, _), result in zip(asked, engine.generate_all([ids for _, ids in asked], params), strict=True):
+            text = (opening + result.text).strip()
             # Cut off means unfinished: no prompt.
             if result.finish_reason == "stop" and len(result.token_ids) >= plan.shortest_prompt and text not in seen:
                 seen[text] = None
