@@ -12,7 +12,10 @@ import statistics
 from pathlib import Path
 from time import process_time
 
+import numpy as np
+
 from draftproof.audit.scoring import run_engine, target_distributions
+from draftproof.dist import Dist
 from draftproof.draft.none import NoDrafter
 from draftproof.engine import Engine
 from draftproof.load import LoadOptions, load_target
@@ -20,6 +23,21 @@ from draftproof.proof.sequential import SequentialTest
 from draftproof.sampling.params import SamplingParams
 
 PROMPT = "Describe a morning at a harbour."
+
+
+KINDS = ("bets", "bets_with_point_q", "bets_with_sparse_q", "bets_with_dense_q")
+"""What is known of the draft: nothing; one token (lookup); 8 192 ids (dspark); a row of the whole vocabulary."""
+
+
+def _drafts(rows: list[Dist]) -> list[list[Dist | None]]:
+    """A q of every kind for every row, made of its neighbour."""
+    dense = rows[1:] + rows[:1]
+    sparse = []
+    for row in dense:
+        ids = np.sort(np.argsort(-row.dense())[:8192])
+        sparse.append(Dist(row.dense()[ids] / row.dense()[ids].sum(), ids=ids, size=row.size))
+    points = [Dist.point(row.top(1)[0][0], row.size) for row in dense]
+    return [[None] * len(rows), [*points], [*sparse], [*dense]]
 
 
 def main() -> None:
@@ -34,7 +52,7 @@ def main() -> None:
     ids = tokenizer.chat([{"role": "user", "content": PROMPT}])
     engine = Engine(target, drafter=NoDrafter())
     params = SamplingParams(max_tokens=options.tokens, seed=1, ignore_eos=True)
-    rounds: dict[str, list[float]] = {"plain_decoding": [], "scoring_pass": [], "bets": [], "bets_with_q": []}
+    rounds: dict[str, list[float]] = {name: [] for name in ("plain_decoding", "scoring_pass", *KINDS)}
     for _ in range(options.rounds):
         started = process_time()
         [answer] = run_engine(engine, [ids], [params])
@@ -42,7 +60,7 @@ def main() -> None:
         started = process_time()
         rows = list(target_distributions(target, answer, params))
         rounds["scoring_pass"].append(process_time() - started)
-        for name, drafts in (("bets", [None] * len(rows)), ("bets_with_q", rows[1:] + rows[:1])):
+        for name, drafts in zip(KINDS, _drafts(rows), strict=True):
             test = SequentialTest()
             started = process_time()
             for token, p, q in zip(answer.tokens, rows, drafts, strict=True):
@@ -58,7 +76,7 @@ def main() -> None:
         "rounds": options.rounds,
         "milliseconds": medians,
         "bets_over_plain_decoding": medians["bets"] / medians["plain_decoding"],
-        "bets_over_scoring_pass": medians["bets"] / medians["scoring_pass"],
+        "over_scoring_pass": {name: medians[name] / medians["scoring_pass"] for name in KINDS},
         "date": datetime.date.today().isoformat(),
     }
     options.out.write_text(json.dumps(record, indent=1) + "\n")

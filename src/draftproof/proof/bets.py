@@ -30,7 +30,17 @@ import numpy.typing as npt
 
 from draftproof.dist import Dist
 from draftproof.errors import InvalidValue
-from draftproof.proof.spectrum import BLOCK, LEVEL_SETS, TAIL, TEMPERS, float_dist, head_of, level_sets, power_sums
+from draftproof.proof.spectrum import (
+    BLOCK,
+    LEVEL_SETS,
+    TAIL,
+    TEMPERS,
+    float_dist,
+    head_of,
+    level_sets,
+    power_sums,
+    tempered_deviation,
+)
 
 Floats = npt.NDArray[np.float64]
 
@@ -76,46 +86,54 @@ class Bets:
     """
 
     __slots__ = (
-        "_away",
         "_choice",
+        "_drafted_deviation",
         "_eos",
+        "_head",
         "_known",
         "_last",
         "_levels",
         "_p",
         "_place",
+        "_powers",
         "_q",
         "_recent",
-        "_sums",
-        "_toward",
-        "deviation",
+        "_set_base",
+        "_set_gain",
         "mass",
-        "slack",
     )
 
     def __init__(self, p: Dist, q: Dist | None, history: Seq[int], eos_ids: frozenset[int]) -> None:
         self._p = p
         self._last = int(history[-1]) if len(history) else -1
-        self._recent = frozenset(int(t) for t in history[-RECENT:])
+        self._recent = frozenset(map(int, history[-RECENT:]))
         self._eos = eos_ids
         self._q = q
         self._choice = -1
         mass = np.full(len(SETS), np.nan)
-        head = head_of(p.probs)
+        self._head = head = head_of(p.probs)
         self._levels = level_sets(head, mass)
-        self._sums, spread = power_sums(head)
-        drafted_deviation = self._place_drafted(mass)
+        self._powers = power_sums(head)
+        self._drafted_deviation = self._place_drafted(mass)
         at = len(LEVEL_SETS) + 2
         mass[at : at + 4] = [self._mass_of(s) for s in ((self._last,), self._recent, eos_ids, (0,))]
         self.mass = np.minimum(mass, 1)  # sums of p can pass 1 by their rounding
         self._set_payoffs()
-        inside, outside = self.mass, 1 - self.mass
-        known = self._known
-        self.slack = np.where(known, np.minimum(inside, outside), 0.0)
+
+    @property
+    def slack(self) -> Floats:
+        """See the class."""
+        slack: Floats = np.where(self._known, np.minimum(self.mass, 1 - self.mass), 0.0)
+        return slack
+
+    @property
+    def deviation(self) -> Floats:
+        """See the class. Computed when asked for: without row noise nobody does."""
+        inside, outside, known = self.mass, 1 - self.mass, self._known
         with np.errstate(divide="ignore", invalid="ignore"):
             toward = np.where(known, np.minimum(1, outside / inside), 0.0)
             away = np.where(known & (outside > LEAST), np.minimum(1, inside / outside), 0.0)
-        self.deviation = np.concatenate([spread, toward, away, drafted_deviation])
+        return np.concatenate([tempered_deviation(*self._powers), toward, away, self._drafted_deviation])
 
     @classmethod
     def place(
@@ -157,14 +175,12 @@ class Bets:
             token in self._eos,
             token == 0,
         )
-        ratios = np.concatenate(
-            [
-                max(p_x, TAIL) ** (_EXPONENTS - 1) / self._sums,
-                np.where(inside, self._toward[0], self._toward[1]),
-                np.where(inside, self._away[0], self._away[1]),
-                self._pay_drafted(token, p_x, q_x),
-            ]
-        )
+        ratios = np.empty(len(NAMES))
+        ratios[:_AT_SETS] = max(p_x, TAIL) ** _POWERS / self._powers[0]
+        sets = ratios[_AT_SETS:_AT_DRAFTED].reshape(2, -1)
+        np.multiply(self._set_gain, inside, out=sets)
+        sets += self._set_base
+        ratios[_AT_DRAFTED:] = self._pay_drafted(token, p_x, q_x)
         hits = np.where(self._known, inside - self.mass, 0.0)
         return Payoff(ratios, hits, impossible=False)
 
@@ -177,8 +193,9 @@ class Bets:
 
     def above(self, token: int) -> tuple[float, float]:
         """(mass of tokens more probable than `token`, that plus the mass of tokens exactly as probable)."""
-        probs = self._p.probs
         p_x = float(self._p.prob(token))
+        # What is at least as probable as one of the head lies in the head.
+        probs = self._head if p_x >= TAIL else self._p.probs
         return float(probs[probs > p_x].sum()), float(probs[probs >= p_x].sum())
 
     def below(self, token: int) -> tuple[float, float]:
@@ -190,20 +207,24 @@ class Bets:
     # -- sets --------------------------------------------------------------------------------------------
 
     def _mass_of(self, tokens: frozenset[int] | tuple[int, ...]) -> float:
-        inside = [t for t in tokens if 0 <= t < self._p.size]
-        if self._p.ids is None:
-            total = float(self._p.probs[inside].sum()) if inside else 0.0
+        p = self._p
+        if p.ids is None:
+            total = float(sum(p.probs[[t for t in tokens if 0 <= t < p.size]].tolist()))
         else:
-            total = sum(float(self._p.prob(t)) for t in inside)
+            total = sum(float(p.prob(t)) for t in tokens if 0 <= t < p.size)
         return total if total > 0 else np.nan
 
     def _set_payoffs(self) -> None:
+        """The two bets on a set pay base + 1[token in S] gain, each of shape (2, sets): toward S, and away from it."""
         mass = self.mass
-        with np.errstate(invalid="ignore", divide="ignore"):
-            self._known = known = ~np.isnan(mass)
-            rest = known & (1 - mass > LEAST)
-            self._toward = (np.where(known, 1 / mass, 1), np.where(known, 0.0, 1))
-            self._away = (np.where(rest, 0.0, 1), np.where(rest, 1 / (1 - mass), 1))
+        self._known = known = mass == mass  # not NaN
+        rest = 1 - mass > LEAST  # False for NaN
+        toward = known / np.where(known, mass, 1.0)
+        away = rest / np.where(rest, 1 - mass, 1.0)
+        self._set_base = base = np.empty((2, len(mass)))
+        self._set_gain = gain = np.empty((2, len(mass)))
+        base[0], base[1] = ~known, np.where(rest, away, 1.0)
+        gain[0], gain[1] = toward, -away
 
     # -- drafted positions -------------------------------------------------------------------------------
 
@@ -222,19 +243,13 @@ class Bets:
             self._place = (1 - p_d, 0.0, 0.0, p_d)
             deviation[[0, 1, 2, 5]] = 1, 1, min(1.0, 2 * (1 - p_d)), min(1.0, 2 * (1 - p_d))
             return deviation
-        p_on, q_on = self._p.probs, q.dense() if self._p.ids is None else q.dense()[self._p.ids]
-        z = kept = match = 0.0  # kept: q of the tokens with p >= q; match: P(a draw from p equals the draft)
-        for start in range(0, len(p_on), BLOCK):
-            q_part = q_on[start : start + BLOCK]
-            p_part = p_on[start : start + BLOCK]
-            difference = p_part - q_part
-            match += float(p_part @ q_part)
-            kept += float(q_part @ (difference >= 0))
-            z += float(difference.sum() + np.abs(difference).sum()) / 2
+        p_on, q_on, ids, outside = _common(self._p, q)
+        z, kept, match = _overlap(p_on, q_on)
+        z += outside
         above = 1 - kept - z  # p of the tokens with q > p, since p - q sums to z over the others
         mass[here] = above if above > LEAST else np.nan
-        best = int(np.argmax(q_on))
-        self._choice = self._p.token_at(best)
+        best = int(q_on.argmax())
+        self._choice = best if ids is None else int(ids[best])
         p_d, q_d = float(p_on[best]), float(q_on[best])
         mass[here + 1] = p_d if p_d > 0 else np.nan
         self._place = (z, kept, min(1.0, p_d / q_d) if q_d > 0 else 0.0, match)
@@ -263,5 +278,29 @@ class Bets:
         return np.array([ratio, rest, min(1.0, ratio) + z, greedy, hard, q_x + 1 - match])
 
 
-_EXPONENTS = np.array(TEMPERS)
+def _common(p: Dist, q: Dist) -> tuple[Floats, Floats, npt.NDArray[np.int64] | None, float]:
+    """p and q over one set of ids (None: all) that holds the support of one of them, and p of the ids outside it."""
+    if p.ids is not None:
+        return p.probs, q.dense()[p.ids], p.ids, 0.0
+    if q.ids is None:
+        return p.probs, q.probs, None, 0.0
+    inside = p.probs[q.ids]
+    return inside, q.probs, q.ids, max(0.0, float(np.add.reduce(p.probs)) - float(np.add.reduce(inside)))
+
+
+def _overlap(p: Floats, q: Floats) -> tuple[float, float, float]:
+    """sum (p - q)+, q of the tokens with p >= q, and sum p q; a block at a time, as temporaries of a row cost more."""
+    z = kept = match = 0.0
+    for start in range(0, len(p), BLOCK):
+        p_part, q_part = p[start : start + BLOCK], q[start : start + BLOCK]
+        keeps = (p_part >= q_part).astype(np.float64)
+        match += float(p_part @ q_part)
+        kept += (q_keeps := float(q_part @ keeps))
+        z += max(0.0, float(p_part @ keeps) - q_keeps)
+    return z, kept, match
+
+
+_POWERS = np.array(TEMPERS) - 1
+_AT_SETS = len(TEMPERED)
+_AT_DRAFTED = _AT_SETS + 2 * len(SETS)
 _NO_DRAFT = np.ones(len(DRAFTED))

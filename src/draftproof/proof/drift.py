@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from draftproof.proof.bets import SETS
+from draftproof.proof.bets import SETS, Bets
 from draftproof.proof.wealth import WATCH_WEIGHTS, WATCHES, Growth, log_sum_exp
 
 Floats = npt.NDArray[np.float64]
@@ -67,26 +67,28 @@ class Drift:
             + np.zeros((*shape, len(RATES)))
         )
 
-    def settle(self, hits: Floats, impossible: bool, watches: tuple[int, ...], noise: float, slack: Floats) -> None:
+    def settle(self, hits: Floats, impossible: bool, watches: tuple[int, ...], noise: float, bets: Bets) -> None:
         """Add one token's D, shape (len(SETS),)."""
-        d = np.append(hits, float(impossible))
-        both = np.stack([d, -d])
+        both = np.empty((len(SIGNS), len(WITNESSES)))
+        both[0, :-1] = hits
+        both[0, -1] = float(impossible)
+        np.negative(both[0], out=both[1])
         if noise > 0:
-            both -= math.expm1(noise) * np.append(slack, 0.0)
+            both[:, :-1] -= math.expm1(noise) * bets.slack
         squared = both * both
         for w in watches:
             self.sums[w] += both
             self.squares[w] += squared
             self.counts[w] += 1
 
-    def logs(self) -> Floats:
-        """Log e-processes at tau = 0, shape (watches, signs, witnesses, rates)."""
-        logs: Floats = _K * self.sums[..., None] - _PSI * self.squares[..., None]
+    def logs(self, watch: int | slice = slice(None)) -> Floats:
+        """Log e-processes at tau = 0, shape (watches, signs, witnesses, rates), or those of one watch."""
+        logs: Floats = _K * self.sums[watch][..., None] - _PSI * self.squares[watch][..., None]
         return logs
 
-    def weighted(self) -> Floats:
-        """log(weight) + log-wealth of every component, flat."""
-        return (self.log_weights + self.logs()).ravel()
+    def weighted(self, watch: int | slice = slice(None)) -> Floats:
+        """log(weight) + log-wealth of every component, or of those staked at one watch, flat."""
+        return (self.log_weights[watch] + self.logs(watch)).ravel()
 
     def growths(self, count: int) -> list[Growth]:
         """The components that count most now, best first."""
@@ -103,7 +105,7 @@ class Drift:
         return [self._bound(w, level * weight) for w, weight in enumerate(WATCH_WEIGHTS) if self.counts[w]]
 
     def _bound(self, w: int, level: float) -> BiasBound:
-        logs = self.logs()[w] - np.log(logs_size := len(SIGNS) * len(WITNESSES) * len(RATES))
+        logs = self.logs(w) - np.log(logs_size := len(SIGNS) * len(WITNESSES) * len(RATES))
         assert logs_size == logs.size
         n = int(self.counts[w])
         goal = -math.log(level)

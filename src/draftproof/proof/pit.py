@@ -71,10 +71,11 @@ class Pit:
 
     def update(self, intervals: Floats) -> Floats:
         """Count one token from its intervals [F(x-), F(x)], shape (orders, 2); returns u, shape (orders,)."""
-        u: Floats = intervals[:, 0] + self._random.random() * (intervals[:, 1] - intervals[:, 0])
-        bins = self._counts.shape[1]
-        at = np.minimum((u * bins).astype(np.int64), bins - 1)
-        self._counts[np.arange(len(ORDERS)), at] += 1
+        v, bins = self._random.random(), self._counts.shape[1]
+        u = np.empty(len(ORDERS))
+        for i, (low, high) in enumerate(intervals.tolist()):
+            u[i] = at = low + v * (high - low)
+            self._counts[i, min(int(at * bins), bins - 1)] += 1
         return u
 
     def histograms(self) -> list[PitHistogram]:
@@ -87,8 +88,7 @@ def intervals(bets: Bets, token: int) -> Floats:
     above, upto = bets.above(token)
     below, through = bets.below(token)
     # Running sums of p can pass 1 by their rounding.
-    spans: Floats = np.minimum(np.array([[above, upto], [below, through]]), 1.0)
-    return spans
+    return np.array([[min(above, 1.0), min(upto, 1.0)], [min(below, 1.0), min(through, 1.0)]])
 
 
 class LearnedPit:
@@ -106,16 +106,16 @@ class LearnedPit:
     def settle(self, shares: Floats, watches: tuple[int, ...], noise: float) -> None:
         """Multiply in one token, given its share in each bin, shape (orders, BINS)."""
         for w in watches:
-            density = self._counts[w] / self._counts[w].sum(axis=1, keepdims=True) * BINS
-            factor = (density * shares).sum(axis=1)
+            density = self._counts[w] / np.add.reduce(self._counts[w], axis=1, keepdims=True) * BINS
+            factor = np.add.reduce(density * shares, axis=1)
             if noise > 0:
                 factor /= 1 + math.expm1(noise) * np.minimum(1, np.abs(density - 1).mean(axis=1))
             self.logs[w] += np.log(factor)
             self._counts[w] += shares
 
-    def weighted(self) -> Floats:
-        """log(weight) + log-wealth of every component, flat."""
-        return (self.log_weights + self.logs).ravel()
+    def weighted(self, watch: int | slice = slice(None)) -> Floats:
+        """log(weight) + log-wealth of every component, or of those staked at one watch, flat."""
+        return (self.log_weights[watch] + self.logs[watch]).ravel()
 
     def growths(self, count: int) -> list[Growth]:
         """The components that count most now, best first."""
@@ -130,19 +130,18 @@ class LearnedPit:
 
 
 def shares_of(spans: Floats) -> Floats:
-    """The part of each interval in each bin, shape (orders, BINS)."""
-    return np.stack([_shares(low, high) for low, high in spans.tolist()])
+    """The part of each interval [low, high) in each bin, summing to one, shape (orders, BINS).
 
-
-def _shares(low: float, high: float) -> Floats:
-    """The part of [low, high) in each bin, summing to one; an interval without length lies in one bin."""
-    if not high > low:
-        point = np.zeros(BINS)
-        point[min(int(low * BINS), BINS - 1)] = 1
-        return point
-    inside = np.minimum(high, _EDGES[1:]) - np.maximum(low, _EDGES[:-1])
-    shares: Floats = np.maximum(0, inside)
-    shares /= shares.sum()
+    An interval without length lies in one bin.
+    """
+    low, high = spans[:, :1], spans[:, 1:]
+    shares: Floats = np.minimum(high, _EDGES[1:])
+    shares -= np.maximum(low, _EDGES[:-1])
+    np.maximum(shares, 0, out=shares)
+    for i, (start, end) in enumerate(spans.tolist()):
+        if not end > start:
+            shares[i, min(int(start * BINS), BINS - 1)] = 1
+    shares /= np.add.reduce(shares, axis=1, keepdims=True)
     return shares
 
 

@@ -42,6 +42,7 @@ from draftproof.proof.wealth import WATCHES, BetWealth, Growth, Watch, log_sum_e
 from draftproof.verify.base import Origin
 
 WEIGHTS = {"bets": 0.6, "drift": 0.3, "pit": 0.1}
+_LOG_WEIGHTS = {name: math.log(weight) for name, weight in WEIGHTS.items()}
 SHOWN = ("the argmax", "the nucleus 0.9", "tokens with q > p")  # whose detectable shifts the summary names
 TRAJECTORY = 512  # most points kept of the path of the e-value
 
@@ -125,6 +126,16 @@ class SequentialResult:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True, slots=True)
+class _Paid:
+    """Of one position: ratios (bets,), hits (sets,), shares (orders, bins); impossible: p rules the token out."""
+
+    ratios: npt.NDArray[np.float64]
+    hits: npt.NDArray[np.float64]
+    shares: npt.NDArray[np.float64]
+    impossible: bool
+
+
 class SequentialTest:
     """An e-process against "every token is drawn from its p".
 
@@ -149,6 +160,8 @@ class SequentialTest:
         self._path: list[tuple[int, float]] = [(0, 0.0)]
         self._stride = 1
         self._goal = -math.log(level)
+        # Only what a token is staked at changes: the sums of the other watches are kept.
+        self._by_watch = np.array([log_sum_exp(self._terms(w)) for w in range(len(WATCHES))])
 
     @property
     def n(self) -> int:
@@ -197,29 +210,40 @@ class SequentialTest:
         """
         row_noise = self.noise if noise is None else _checked_noise(noise)
         tokens = [int(token)] if isinstance(token, int | np.integer) else [int(t) for t in token]
-        weights = bets.among(tokens)
-        payoffs = [bets.pay(t) for t in tokens]
         watches = watches_of(origin, previous)
-        impossible = not weights.any()
+        paid = self._paid(bets, tokens[0]) if len(tokens) == 1 else self._averaged(bets, tokens)
         self._n += 1
-        hits = np.einsum("i,ij->j", weights, np.array([p.hits for p in payoffs]))
-        self._drift.settle(hits, impossible, watches, row_noise, bets.slack)
-        if impossible:
+        self._drift.settle(paid.hits, paid.impossible, watches, row_noise, bets)
+        if paid.impossible:
             self._impossible += 1
         else:
-            spans = [intervals(bets, t) for t in tokens]
-            ratios = np.einsum("i,ij->j", weights, np.array([p.ratios for p in payoffs]))
-            shares = np.einsum("i,ijk->jk", weights, np.array([shares_of(s) for s in spans]))
-            self._bets.settle(ratios, watches, row_noise, bets.deviation)
-            self._learned.settle(shares, watches, row_noise)
-            if len(tokens) == 1:  # the picture leaves out what is not known
-                self._pit.update(spans[0])
-        self._note()
+            self._bets.settle(paid.ratios, watches, row_noise, bets)
+            self._learned.settle(paid.shares, watches, row_noise)
+        self._note(watches)
+
+    def _paid(self, bets: Bets, token: int) -> _Paid:
+        """What everything pays on one token, which the picture counts as well."""
+        payoff = bets.pay(token)
+        spans = intervals(bets, token)
+        if not payoff.impossible:
+            self._pit.update(spans)
+        return _Paid(payoff.ratios, payoff.hits, shares_of(spans), payoff.impossible)
+
+    def _averaged(self, bets: Bets, tokens: list[int]) -> _Paid:
+        """The same for one of several tokens; the picture leaves out what is not known."""
+        weights = bets.among(tokens)
+        payoffs = [bets.pay(t) for t in tokens]
+        return _Paid(
+            np.einsum("i,ij->j", weights, np.array([p.ratios for p in payoffs])),
+            np.einsum("i,ij->j", weights, np.array([p.hits for p in payoffs])),
+            np.einsum("i,ijk->jk", weights, np.array([shares_of(intervals(bets, t)) for t in tokens])),
+            not weights.any(),
+        )
 
     @property
     def log_e(self) -> float:
         """Natural logarithm of the e-value now."""
-        return math.inf if self._impossible else log_sum_exp(self._terms())
+        return math.inf if self._impossible else log_sum_exp(self._by_watch)
 
     def result(self, components: int = 5) -> SequentialResult:
         """What has been seen so far; asking changes nothing."""
@@ -245,17 +269,20 @@ class SequentialTest:
             pit=tuple(self._pit.histograms()),
         )
 
-    def _terms(self) -> npt.NDArray[np.float64]:
+    def _terms(self, watch: int) -> npt.NDArray[np.float64]:
+        """log(weight) + log-wealth of every component staked at this watch."""
         return np.concatenate(
             [
-                self._bets.weighted() + math.log(WEIGHTS["bets"]),
-                self._drift.weighted() + math.log(WEIGHTS["drift"]),
-                self._learned.weighted() + math.log(WEIGHTS["pit"]),
+                self._bets.weighted(watch) + _LOG_WEIGHTS["bets"],
+                self._drift.weighted(watch) + _LOG_WEIGHTS["drift"],
+                self._learned.weighted(watch) + _LOG_WEIGHTS["pit"],
             ]
         )
 
-    def _note(self) -> None:
+    def _note(self, watches: tuple[int, ...]) -> None:
         """Look at the e-value: has it reached 1/level, is it a new maximum, is a point of its path due?"""
+        for w in watches:
+            self._by_watch[w] = log_sum_exp(self._terms(w))
         now = self.log_e
         self._max = max(self._max, now)
         if now >= self._goal and self._rejected_at is None:
@@ -269,14 +296,19 @@ class SequentialTest:
 
 def watches_of(origin: Origin | None, previous: Origin | None) -> tuple[int, ...]:
     """Indices into WATCHES of a position, from what was known before its token: never whether it was accepted."""
-    seen = [Watch.ALL]
-    if origin in (Origin.ACCEPTED, Origin.RESIDUAL):
-        seen.append(Watch.DRAFTED)
+    seen = [_ALL]
+    if origin is Origin.ACCEPTED or origin is Origin.RESIDUAL:
+        seen.append(_DRAFTED)
     elif origin is Origin.BONUS:
-        seen.append(Watch.BONUS)
+        seen.append(_BONUS)
     if previous is Origin.RESIDUAL:
-        seen.append(Watch.AFTER_REJECTION)
-    return tuple(WATCHES.index(w) for w in seen)
+        seen.append(_AFTER_REJECTION)
+    return tuple(seen)
+
+
+_ALL, _DRAFTED, _BONUS, _AFTER_REJECTION = (
+    WATCHES.index(w) for w in (Watch.ALL, Watch.DRAFTED, Watch.BONUS, Watch.AFTER_REJECTION)
+)
 
 
 def _checked_noise(noise: float) -> float:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from draftproof.proof.bets import AWAY, DRAFTED, NAMES, TEMPERED, TOWARD
+from draftproof.proof.bets import AWAY, DRAFTED, NAMES, TEMPERED, TOWARD, Bets
 
 Floats = npt.NDArray[np.float64]
 
@@ -59,18 +59,18 @@ class BetWealth:
         self.logs: Floats = np.zeros((len(WATCHES), len(NAMES), len(STRENGTHS)))
         self.log_weights: Floats = np.log(_weights())
 
-    def settle(self, ratios: Floats, watches: tuple[int, ...], noise: float, deviation: Floats) -> None:
+    def settle(self, ratios: Floats, watches: tuple[int, ...], noise: float, bets: Bets) -> None:
         """Multiply in one token's payoffs (bets,) at the watches (indices into WATCHES) that its position has."""
         with np.errstate(divide="ignore"):
-            factor = np.log(1 - _S + np.multiply.outer(ratios, _S))  # a lost stake of everything is -inf, for good
+            factor = np.log(_KEPT + ratios[:, None] * _S)  # a lost stake of everything is -inf, for good
         if noise > 0:
-            factor -= np.log1p(math.expm1(noise) * np.multiply.outer(deviation, _S))
+            factor -= np.log1p(math.expm1(noise) * np.multiply.outer(bets.deviation, _S))
         for w in watches:
             self.logs[w] += factor
 
-    def weighted(self) -> Floats:
-        """log(weight) + log-wealth of every component, flat."""
-        return (self.log_weights + self.logs).ravel()
+    def weighted(self, watch: int | slice = slice(None)) -> Floats:
+        """log(weight) + log-wealth of every component, or of those staked at one watch, flat."""
+        return (self.log_weights[watch] + self.logs[watch]).ravel()
 
     def growths(self, count: int) -> list[Growth]:
         """The components that count most now, best first."""
@@ -91,6 +91,7 @@ def log_sum_exp(terms: Floats) -> float:
 
 
 _S = np.array(STRENGTHS)
+_KEPT = 1 - _S
 
 
 def _weights() -> Floats:
