@@ -14,6 +14,8 @@ from draftproof.proof.bets import NAMES, SETS, Bets
 from draftproof.proof.pit import BINS, LearnedPit, intervals, shares_of
 from draftproof.proof.spectrum import LEVEL_SETS, TAIL, TEMPERS
 
+WATCHED = [np.arange(1), *[np.arange(0)] * 3]  # one token, at a position of the first kind
+
 
 def _rows(seed: int, size: int, kind: str) -> tuple[Dist, Dist | None]:
     random = np.random.default_rng(seed)
@@ -41,10 +43,13 @@ def _rows(seed: int, size: int, kind: str) -> tuple[Dist, Dist | None]:
     if kind == "sparse":
         ids = np.sort(random.choice(size, max(1, size // 2), replace=False))
         return Dist(p[ids] / p[ids].sum(), ids=ids, size=size), Dist(q)
+    if kind == "sparse q":
+        ids = np.sort(random.choice(size, max(2, size // 2), replace=False))
+        return Dist(p), Dist(q[ids] / q[ids].sum(), ids=ids, size=size)
     return Dist(p), Dist(q)
 
 
-KINDS = ("dense", "ties", "equal", "tail", "zeros", "point", "none", "sparse")
+KINDS = ("dense", "ties", "equal", "tail", "zeros", "point", "none", "sparse", "sparse q")
 
 
 @settings(max_examples=150, deadline=None)
@@ -102,12 +107,34 @@ def test_the_learned_histogram_is_fair_whatever_it_has_learned(kind: str) -> Non
         for x in np.flatnonzero(dense):
             learned = LearnedPit()
             for y in learned_on:
-                learned.settle(shares_of(intervals(bets, y)), (0,), 0.0)
+                learned.settle(shares_of(intervals(bets, y))[None], WATCHED, np.zeros(1))
             before = learned.logs[0].copy()
-            learned.settle(shares_of(intervals(bets, int(x))), (0,), 0.0)
+            learned.settle(shares_of(intervals(bets, int(x)))[None], WATCHED, np.zeros(1))
             total += dense[x] * np.exp(learned.logs[0] - before)
         np.testing.assert_allclose(total, 1, atol=1e-9)
     assert BINS == 8
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_masses_beside_a_token_are_sums_over_the_row(kind: str) -> None:
+    p, q = _rows(6, 300, kind)
+    bets = Bets.place(p, q=q)
+    dense = p.dense()
+    for x in np.flatnonzero(dense):
+        np.testing.assert_allclose(
+            bets.above(int(x)), [dense[dense > dense[x]].sum(), dense[dense >= dense[x]].sum()], atol=1e-14
+        )
+        np.testing.assert_allclose(bets.below(int(x)), [dense[:x].sum(), dense[: x + 1].sum()], atol=1e-14)
+
+
+def test_a_drafts_support_changes_nothing_but_the_time() -> None:
+    p, q = _rows(8, 300, "sparse q")
+    assert q is not None
+    few, all_ids = Bets.place(p, q=q), Bets.place(p, q=Dist(q.dense()))
+    for x in range(300):
+        np.testing.assert_allclose(few.pay(x).ratios, all_ids.pay(x).ratios, rtol=1e-11, atol=1e-13)
+        np.testing.assert_allclose(few.pay(x).hits, all_ids.pay(x).hits, atol=1e-13)
+    np.testing.assert_allclose(few.deviation, all_ids.deviation, rtol=1e-11)
 
 
 @pytest.mark.parametrize("kind", ["ties", "tail"])

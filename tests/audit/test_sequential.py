@@ -230,3 +230,41 @@ def test_the_result_says_what_would_have_been_found() -> None:
 def test_bad_values_are_refused(values: dict[str, float]) -> None:
     with pytest.raises(InvalidValue):
         SequentialTest(**values)
+
+
+@pytest.mark.parametrize("impossible_at", [None, 71])
+@pytest.mark.parametrize("count", [1, 31, 32, 33, 150])
+def test_tokens_taken_in_together_give_what_they_give_one_by_one(count: int, impossible_at: int | None) -> None:
+    random = np.random.default_rng(count)
+    p = softmax(random.standard_normal((5, SIZE)))
+    p[:, 3] = 0
+    p /= p.sum(axis=1, keepdims=True)
+    own = p**3 / (p**3).sum(axis=1, keepdims=True)  # sharper, so that the level is reached somewhere
+    origins = [None, *Origin]
+    together, single = SequentialTest(level=0.01, seed=1), SequentialTest(level=0.01, seed=1)
+    last = 0
+    for i in range(count):
+        token = 3 if i == impossible_at else int(random.choice(SIZE, p=own[last % 5]))
+        q = None if i % 3 else p[(last + 1) % 5]
+        bets = Bets.place(p[last % 5], q=q, history=[0, last])
+        origin, previous = (origins[int(k)] for k in random.integers(0, len(origins), 2))
+        noise = float(random.choice([0.0, 0.02]))
+        told: int | list[int] = [token, 5] if i % 11 == 4 and token != 5 else token
+        for test in (together, single):
+            test.settle(bets, told, origin=origin, previous=previous, noise=noise)
+        assert single.log_e > -math.inf  # asking takes the token in
+        assert together.n == single.n == i + 1
+        last = token
+    one, all_at_once = single.result(), together.result()
+    assert all_at_once.log10_e == pytest.approx(one.log10_e, abs=1e-9)
+    assert all_at_once.log10_e_max == pytest.approx(one.log10_e_max, abs=1e-9)
+    assert all_at_once.rejected_at == one.rejected_at
+    assert count < 150 or one.rejected_at is not None
+    assert [n for n, _ in all_at_once.path] == [n for n, _ in one.path]
+    np.testing.assert_allclose([e for _, e in all_at_once.path], [e for _, e in one.path], atol=1e-9)
+    assert [g.bet for g in all_at_once.grew] == [g.bet for g in one.grew]
+    for mine, theirs in zip(all_at_once.bounds, one.bounds, strict=True):
+        assert (mine.watch, mine.positions) == (theirs.watch, theirs.positions)
+        assert mine.at_least == pytest.approx(theirs.at_least, abs=1e-9)
+    assert all_at_once.pit == one.pit
+    assert all_at_once.impossible == one.impossible == int(impossible_at is not None and count > 71)

@@ -100,11 +100,13 @@ class Bets:
         "_recent",
         "_set_base",
         "_set_gain",
+        "_total",
         "mass",
     )
 
-    def __init__(self, p: Dist, q: Dist | None, history: Seq[int], eos_ids: frozenset[int]) -> None:
+    def __init__(self, p: Dist, total: float, q: Dist | None, history: Seq[int], eos_ids: frozenset[int]) -> None:
         self._p = p
+        self._total = total
         self._last = int(history[-1]) if len(history) else -1
         self._recent = frozenset(map(int, history[-RECENT:]))
         self._eos = eos_ids
@@ -129,11 +131,9 @@ class Bets:
     @property
     def deviation(self) -> Floats:
         """See the class. Computed when asked for: without row noise nobody does."""
-        inside, outside, known = self.mass, 1 - self.mass, self._known
-        with np.errstate(divide="ignore", invalid="ignore"):
-            toward = np.where(known, np.minimum(1, outside / inside), 0.0)
-            away = np.where(known & (outside > LEAST), np.minimum(1, inside / outside), 0.0)
-        return np.concatenate([tempered_deviation(*self._powers), toward, away, self._drafted_deviation])
+        # What a set's bet pays at most, less 1, is p(not S) / p(S), or the reverse; where it is not placed, -1.
+        sets = np.minimum(1, np.maximum(0, np.abs(self._set_gain) - 1))
+        return np.concatenate([tempered_deviation(*self._powers), sets.ravel(), self._drafted_deviation])
 
     @classmethod
     def place(
@@ -150,11 +150,11 @@ class Bets:
         None where nothing was drafted or q is unknown. history: all tokens before it, newest last.
         Raises BadTable for a p or q that is no distribution, InvalidValue for unequal sizes.
         """
-        target = float_dist(p, "p")
-        draft = None if q is None else float_dist(q, "q")
+        target, total = float_dist(p, "p")
+        draft = None if q is None else float_dist(q, "q")[0]
         if draft is not None and draft.size != target.size:
             raise InvalidValue(f"q over {draft.size} tokens, p over {target.size}", "both cover one vocabulary")
-        return cls(target, draft, history, eos_ids)
+        return cls(target, total, draft, history, eos_ids)
 
     def pay(self, token: int) -> Payoff:
         """What every bet pays if `token` comes. Raises InvalidValue for an id outside the vocabulary."""
@@ -196,7 +196,8 @@ class Bets:
         p_x = float(self._p.prob(token))
         # What is at least as probable as one of the head lies in the head.
         probs = self._head if p_x >= TAIL else self._p.probs
-        return float(probs[probs > p_x].sum()), float(probs[probs >= p_x].sum())
+        above = float(probs @ (probs > p_x))
+        return above, above + p_x * np.count_nonzero(probs == p_x)
 
     def below(self, token: int) -> tuple[float, float]:
         """(mass of tokens with smaller ids, that plus the token's own)."""
@@ -208,23 +209,25 @@ class Bets:
 
     def _mass_of(self, tokens: frozenset[int] | tuple[int, ...]) -> float:
         p = self._p
-        if p.ids is None:
-            total = float(sum(p.probs[[t for t in tokens if 0 <= t < p.size]].tolist()))
+        inside = [t for t in tokens if 0 <= t < p.size]
+        if p.ids is None and len(inside) > 1:
+            total = sum(p.probs[inside].tolist())
         else:
-            total = sum(float(p.prob(t)) for t in tokens if 0 <= t < p.size)
+            total = sum(float(p.prob(t)) for t in inside)
         return total if total > 0 else np.nan
 
     def _set_payoffs(self) -> None:
         """The two bets on a set pay base + 1[token in S] gain, each of shape (2, sets): toward S, and away from it."""
-        mass = self.mass
-        self._known = known = mass == mass  # not NaN
-        rest = 1 - mass > LEAST  # False for NaN
-        toward = known / np.where(known, mass, 1.0)
-        away = rest / np.where(rest, 1 - mass, 1.0)
-        self._set_base = base = np.empty((2, len(mass)))
-        self._set_gain = gain = np.empty((2, len(mass)))
-        base[0], base[1] = ~known, np.where(rest, away, 1.0)
-        gain[0], gain[1] = toward, -away
+        outcomes = np.empty((2, len(self.mass)))  # p(S), and p of the others
+        outcomes[0] = self.mass
+        np.subtract(1, self.mass, out=outcomes[1])
+        placed = outcomes > _LEAST_MASS  # False for NaN
+        self._known = placed[0]
+        self._set_gain = gain = placed / np.where(placed, outcomes, 1.0)
+        self._set_base = base = np.ones_like(gain)
+        base[0] -= placed[0]
+        np.copyto(base[1], gain[1], where=placed[1])
+        np.negative(gain[1], out=gain[1])
 
     # -- drafted positions -------------------------------------------------------------------------------
 
@@ -243,7 +246,7 @@ class Bets:
             self._place = (1 - p_d, 0.0, 0.0, p_d)
             deviation[[0, 1, 2, 5]] = 1, 1, min(1.0, 2 * (1 - p_d)), min(1.0, 2 * (1 - p_d))
             return deviation
-        p_on, q_on, ids, outside = _common(self._p, q)
+        p_on, q_on, ids, outside = _common(self._p, self._total, q)
         z, kept, match = _overlap(p_on, q_on)
         z += outside
         above = 1 - kept - z  # p of the tokens with q > p, since p - q sums to z over the others
@@ -278,14 +281,14 @@ class Bets:
         return np.array([ratio, rest, min(1.0, ratio) + z, greedy, hard, q_x + 1 - match])
 
 
-def _common(p: Dist, q: Dist) -> tuple[Floats, Floats, npt.NDArray[np.int64] | None, float]:
+def _common(p: Dist, total: float, q: Dist) -> tuple[Floats, Floats, npt.NDArray[np.int64] | None, float]:
     """p and q over one set of ids (None: all) that holds the support of one of them, and p of the ids outside it."""
     if p.ids is not None:
         return p.probs, q.dense()[p.ids], p.ids, 0.0
     if q.ids is None:
         return p.probs, q.probs, None, 0.0
     inside = p.probs[q.ids]
-    return inside, q.probs, q.ids, max(0.0, float(np.add.reduce(p.probs)) - float(np.add.reduce(inside)))
+    return inside, q.probs, q.ids, max(0.0, total - float(np.einsum("i->", inside)))
 
 
 def _overlap(p: Floats, q: Floats) -> tuple[float, float, float]:
@@ -301,6 +304,7 @@ def _overlap(p: Floats, q: Floats) -> tuple[float, float, float]:
 
 
 _POWERS = np.array(TEMPERS) - 1
+_LEAST_MASS = np.array([[0.0], [LEAST]])
 _AT_SETS = len(TEMPERED)
 _AT_DRAFTED = _AT_SETS + 2 * len(SETS)
 _NO_DRAFT = np.ones(len(DRAFTED))

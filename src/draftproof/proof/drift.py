@@ -28,8 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from draftproof.proof.bets import SETS, Bets
-from draftproof.proof.wealth import WATCH_WEIGHTS, WATCHES, Growth, log_sum_exp
+from draftproof.proof.bets import SETS
+from draftproof.proof.wealth import WATCH_WEIGHTS, WATCHES, Growth, Watched, log_sum_exp
 
 Floats = npt.NDArray[np.float64]
 
@@ -67,19 +67,34 @@ class Drift:
             + np.zeros((*shape, len(RATES)))
         )
 
-    def settle(self, hits: Floats, impossible: bool, watches: tuple[int, ...], noise: float, bets: Bets) -> None:
-        """Add one token's D, shape (len(SETS),)."""
-        both = np.empty((len(SIGNS), len(WITNESSES)))
-        both[0, :-1] = hits
-        both[0, -1] = float(impossible)
-        np.negative(both[0], out=both[1])
-        if noise > 0:
-            both[:, :-1] -= math.expm1(noise) * bets.slack
-        squared = both * both
-        for w in watches:
-            self.sums[w] += both
-            self.squares[w] += squared
-            self.counts[w] += 1
+    def settle(
+        self, hits: Floats, impossible: npt.NDArray[np.bool_], watched: Watched, noise: Floats, slack: Floats
+    ) -> list[Floats]:
+        """Add the D of consecutive tokens, shape (tokens, len(SETS)); slack: the same; noise, impossible: (tokens,).
+
+        Returns, for each watch, log(weight) + log-wealth of its components after each token that it watched, shape
+        (those tokens, components).
+        """
+        both = np.empty((len(hits), len(SIGNS), len(WITNESSES)))
+        both[:, 0, :-1] = hits
+        both[:, 0, -1] = impossible
+        np.negative(both[:, 0], out=both[:, 1])
+        if noise.any():
+            both[..., :-1] -= (np.expm1(noise)[:, None] * slack)[:, None, :]
+        return [self._follow(w, both[seen]) for w, seen in enumerate(watched)]
+
+    def _follow(self, w: int, both: Floats) -> Floats:
+        if not len(both):
+            return np.empty((0, 0))
+        sums = self.sums[w] + np.cumsum(both, axis=0)
+        squares = self.squares[w] + np.cumsum(both * both, axis=0)
+        self.sums[w], self.squares[w] = sums[-1], squares[-1]
+        self.counts[w] += len(both)
+        logs = _K * sums[..., None]
+        logs -= _PSI * squares[..., None]
+        logs += self.log_weights[w]
+        weighted: Floats = logs.reshape(len(logs), -1)
+        return weighted
 
     def logs(self, watch: int | slice = slice(None)) -> Floats:
         """Log e-processes at tau = 0, shape (watches, signs, witnesses, rates), or those of one watch."""
@@ -111,7 +126,7 @@ class Drift:
         goal = -math.log(level)
 
         def refuted(tau: float) -> bool:
-            return log_sum_exp((logs - _K * n * tau).ravel()) >= goal
+            return bool(log_sum_exp((logs - _K * n * tau).ravel()) >= goal)
 
         low, high = 0.0, 1.0
         if not refuted(low):

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from draftproof.errors import InvalidValue
 from draftproof.proof.bets import Bets
-from draftproof.proof.wealth import WATCH_WEIGHTS, WATCHES, Growth
+from draftproof.proof.wealth import WATCH_WEIGHTS, WATCHES, Growth, Watched
 
 Floats = npt.NDArray[np.float64]
 
@@ -103,15 +103,26 @@ class LearnedPit:
         self.logs: Floats = np.zeros(shape[:2])
         self.log_weights: Floats = np.log(np.array(WATCH_WEIGHTS)[:, None] / np.full(shape[:2], len(ORDERS)))
 
-    def settle(self, shares: Floats, watches: tuple[int, ...], noise: float) -> None:
-        """Multiply in one token, given its share in each bin, shape (orders, BINS)."""
-        for w in watches:
-            density = self._counts[w] / np.add.reduce(self._counts[w], axis=1, keepdims=True) * BINS
-            factor = np.add.reduce(density * shares, axis=1)
-            if noise > 0:
-                factor /= 1 + math.expm1(noise) * np.minimum(1, np.abs(density - 1).mean(axis=1))
-            self.logs[w] += np.log(factor)
-            self._counts[w] += shares
+    def settle(self, shares: Floats, watched: Watched, noise: Floats) -> list[Floats]:
+        """Multiply in consecutive tokens: shares in each bin, shape (tokens, orders, BINS); noise: (tokens,).
+
+        Returns, for each watch, log(weight) + log-wealth after each token it watched, shape (those tokens, orders).
+        """
+        return [self._follow(w, shares[seen], noise[seen]) for w, seen in enumerate(watched)]
+
+    def _follow(self, w: int, shares: Floats, noise: Floats) -> Floats:
+        if not len(shares):
+            return np.empty((0, 0))
+        counts = self._counts[w] + np.cumsum(shares, axis=0)
+        before = np.concatenate([self._counts[w : w + 1], counts[:-1]])  # a token is bet on with what came before it
+        density = before / before.sum(axis=-1, keepdims=True) * BINS
+        factor = (density * shares).sum(axis=-1)
+        if noise.any():
+            factor /= 1 + np.expm1(noise)[:, None] * np.minimum(1, np.abs(density - 1).mean(axis=-1))
+        path = self.logs[w] + np.cumsum(np.log(factor), axis=0)
+        self._counts[w], self.logs[w] = counts[-1], path[-1]
+        weighted: Floats = self.log_weights[w] + path
+        return weighted
 
     def weighted(self, watch: int | slice = slice(None)) -> Floats:
         """log(weight) + log-wealth of every component, or of those staked at one watch, flat."""
@@ -130,18 +141,16 @@ class LearnedPit:
 
 
 def shares_of(spans: Floats) -> Floats:
-    """The part of each interval [low, high) in each bin, summing to one, shape (orders, BINS).
+    """The part of each interval [low, high) in each bin, summing to one: (..., 2) becomes (..., BINS).
 
     An interval without length lies in one bin.
     """
-    low, high = spans[:, :1], spans[:, 1:]
-    shares: Floats = np.minimum(high, _EDGES[1:])
-    shares -= np.maximum(low, _EDGES[:-1])
-    np.maximum(shares, 0, out=shares)
-    for i, (start, end) in enumerate(spans.tolist()):
-        if not end > start:
-            shares[i, min(int(start * BINS), BINS - 1)] = 1
-    shares /= np.add.reduce(shares, axis=1, keepdims=True)
+    low, high = spans[..., :1], spans[..., 1:]
+    shares: Floats = np.maximum(0, np.minimum(high, _EDGES[1:]) - np.maximum(low, _EDGES[:-1]))
+    if not (high > low).all():
+        at = np.minimum((low * BINS).astype(np.int64), BINS - 1)
+        shares = np.where(high > low, shares, at == np.arange(BINS))
+    shares /= shares.sum(axis=-1, keepdims=True)
     return shares
 
 

@@ -24,6 +24,7 @@ on the token. Only what the position was is used (drafted, bonus, plain), which 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
@@ -35,16 +36,21 @@ import numpy.typing as npt
 
 from draftproof.dist import Dist
 from draftproof.errors import InvalidValue
-from draftproof.proof.bets import Bets
+from draftproof.proof.bets import NAMES, SETS, Bets, Payoff
 from draftproof.proof.drift import POWER, BiasBound, Drift
-from draftproof.proof.pit import LearnedPit, Pit, PitHistogram, intervals, shares_of
-from draftproof.proof.wealth import WATCHES, BetWealth, Growth, Watch, log_sum_exp
+from draftproof.proof.pit import ORDERS, LearnedPit, Pit, PitHistogram, intervals, shares_of
+from draftproof.proof.wealth import WATCH_WEIGHTS, WATCHES, BetWealth, Growth, Watch, log_sum_exp
 from draftproof.verify.base import Origin
+
+Floats = npt.NDArray[np.float64]
 
 WEIGHTS = {"bets": 0.6, "drift": 0.3, "pit": 0.1}
 _LOG_WEIGHTS = {name: math.log(weight) for name, weight in WEIGHTS.items()}
 SHOWN = ("the argmax", "the nucleus 0.9", "tokens with q > p")  # whose detectable shifts the summary names
 TRAJECTORY = 512  # most points kept of the path of the e-value
+TOGETHER = 32  # tokens settled at once: what is done for each alone is mostly overhead
+_NO_SPANS = np.zeros((len(ORDERS), 2))
+_NO_DEVIATION, _NO_SLACK = np.zeros(len(NAMES)), np.zeros(len(SETS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +134,20 @@ class SequentialResult:
 
 @dataclass(frozen=True, slots=True)
 class _Paid:
-    """Of one position: ratios (bets,), hits (sets,), shares (orders, bins); impossible: p rules the token out."""
+    """Of one position. ratios, deviation: (bets,). hits, slack: (sets,). spans: (orders, 2), or shares: (orders, bins).
 
-    ratios: npt.NDArray[np.float64]
-    hits: npt.NDArray[np.float64]
-    shares: npt.NDArray[np.float64]
+    impossible: p rules the token out. watches: see `watches_of`.
+    """
+
+    ratios: Floats
+    hits: Floats
     impossible: bool
+    spans: Floats
+    shares: Floats | None
+    watches: tuple[int, ...]
+    noise: float
+    deviation: Floats
+    slack: Floats
 
 
 class SequentialTest:
@@ -160,17 +174,18 @@ class SequentialTest:
         self._path: list[tuple[int, float]] = [(0, 0.0)]
         self._stride = 1
         self._goal = -math.log(level)
-        # Only what a token is staked at changes: the sums of the other watches are kept.
-        self._by_watch = np.array([log_sum_exp(self._terms(w)) for w in range(len(WATCHES))])
+        self._by_watch = np.log(np.array(WATCH_WEIGHTS))  # every component starts with its weight
+        self._waiting: list[_Paid] = []
 
     @property
     def n(self) -> int:
         """Tokens seen."""
-        return self._n
+        return self._n + len(self._waiting)
 
     @property
     def rejected(self) -> bool:
         """The e-value has reached 1/level at some time."""
+        self._take_in()
         return self._rejected_at is not None
 
     def update(
@@ -210,43 +225,30 @@ class SequentialTest:
         """
         row_noise = self.noise if noise is None else _checked_noise(noise)
         tokens = [int(token)] if isinstance(token, int | np.integer) else [int(t) for t in token]
+        if len(tokens) == 1:
+            payoff, spans, shares = bets.pay(tokens[0]), intervals(bets, tokens[0]), None
+            if not payoff.impossible:
+                self._pit.update(spans)
+        else:  # the picture leaves out what is not known
+            payoff, shares = _averaged(bets, tokens)
+            spans = _NO_SPANS
         watches = watches_of(origin, previous)
-        paid = self._paid(bets, tokens[0]) if len(tokens) == 1 else self._averaged(bets, tokens)
-        self._n += 1
-        self._drift.settle(paid.hits, paid.impossible, watches, row_noise, bets)
-        if paid.impossible:
-            self._impossible += 1
-        else:
-            self._bets.settle(paid.ratios, watches, row_noise, bets)
-            self._learned.settle(paid.shares, watches, row_noise)
-        self._note(watches)
-
-    def _paid(self, bets: Bets, token: int) -> _Paid:
-        """What everything pays on one token, which the picture counts as well."""
-        payoff = bets.pay(token)
-        spans = intervals(bets, token)
-        if not payoff.impossible:
-            self._pit.update(spans)
-        return _Paid(payoff.ratios, payoff.hits, shares_of(spans), payoff.impossible)
-
-    def _averaged(self, bets: Bets, tokens: list[int]) -> _Paid:
-        """The same for one of several tokens; the picture leaves out what is not known."""
-        weights = bets.among(tokens)
-        payoffs = [bets.pay(t) for t in tokens]
-        return _Paid(
-            np.einsum("i,ij->j", weights, np.array([p.ratios for p in payoffs])),
-            np.einsum("i,ij->j", weights, np.array([p.hits for p in payoffs])),
-            np.einsum("i,ijk->jk", weights, np.array([shares_of(intervals(bets, t)) for t in tokens])),
-            not weights.any(),
+        limits = (bets.deviation, bets.slack) if row_noise > 0 else (_NO_DEVIATION, _NO_SLACK)
+        self._waiting.append(
+            _Paid(payoff.ratios, payoff.hits, payoff.impossible, spans, shares, watches, row_noise, *limits)
         )
+        if len(self._waiting) == TOGETHER:
+            self._take_in()
 
     @property
     def log_e(self) -> float:
         """Natural logarithm of the e-value now."""
-        return math.inf if self._impossible else log_sum_exp(self._by_watch)
+        self._take_in()
+        return math.inf if self._impossible else float(log_sum_exp(self._by_watch))
 
     def result(self, components: int = 5) -> SequentialResult:
         """What has been seen so far; asking changes nothing."""
+        self._take_in()
         grown = [
             *((math.log10(WEIGHTS["bets"]), g) for g in self._bets.growths(components)),
             *((math.log10(WEIGHTS["drift"]), g) for g in self._drift.growths(components)),
@@ -269,21 +271,46 @@ class SequentialTest:
             pit=tuple(self._pit.histograms()),
         )
 
-    def _terms(self, watch: int) -> npt.NDArray[np.float64]:
-        """log(weight) + log-wealth of every component staked at this watch."""
-        return np.concatenate(
-            [
-                self._bets.weighted(watch) + _LOG_WEIGHTS["bets"],
-                self._drift.weighted(watch) + _LOG_WEIGHTS["drift"],
-                self._learned.weighted(watch) + _LOG_WEIGHTS["pit"],
-            ]
-        )
+    def _take_in(self) -> None:
+        """Settle the tokens that wait: all at once, as one after another would be, the e-value after each looked at."""
+        waiting, self._waiting = self._waiting, []
+        for impossible, group in itertools.groupby(waiting, key=lambda paid: paid.impossible):
+            self._take_in_group(list(group), impossible=impossible)
 
-    def _note(self, watches: tuple[int, ...]) -> None:
+    def _take_in_group(self, group: list[_Paid], *, impossible: bool) -> None:
+        watched = [np.flatnonzero([w in paid.watches for paid in group]) for w in range(len(WATCHES))]
+        noise = np.array([paid.noise for paid in group])
+        slack = np.array([paid.slack for paid in group])
+        hits = np.array([paid.hits for paid in group])
+        terms = [self._drift.settle(hits, np.full(len(group), impossible), watched, noise, slack)]
+        if not impossible:
+            deviation = np.array([paid.deviation for paid in group])
+            terms.append(self._bets.settle(np.array([paid.ratios for paid in group]), watched, noise, deviation))
+            terms.append(self._learned.settle(_shares(group), watched, noise))
+        # Only what a token is staked at changes: the sums of the other watches are kept.
+        by_watch = np.empty((len(group), len(WATCHES)))
+        by_watch[:] = self._by_watch
+        for w, seen in enumerate(watched):
+            if len(seen) and not impossible:
+                drift, bets, learned = (part[w] for part in terms)
+                sums = log_sum_exp(
+                    np.concatenate(
+                        [drift + _LOG_WEIGHTS["drift"], bets + _LOG_WEIGHTS["bets"], learned + _LOG_WEIGHTS["pit"]],
+                        axis=1,
+                    )
+                )
+                at = np.searchsorted(seen, np.arange(len(group)), side="right")
+                by_watch[at > 0, w] = sums[at[at > 0] - 1]
+        self._by_watch = by_watch[-1].copy()
+        if impossible:
+            self._impossible += len(group)
+        logs = np.full(len(group), math.inf) if self._impossible else log_sum_exp(by_watch)
+        for now in logs.tolist():
+            self._note(now)
+
+    def _note(self, now: float) -> None:
         """Look at the e-value: has it reached 1/level, is it a new maximum, is a point of its path due?"""
-        for w in watches:
-            self._by_watch[w] = log_sum_exp(self._terms(w))
-        now = self.log_e
+        self._n += 1
         self._max = max(self._max, now)
         if now >= self._goal and self._rejected_at is None:
             self._rejected_at = self._n
@@ -292,6 +319,25 @@ class SequentialTest:
             if len(self._path) > TRAJECTORY:
                 self._path = self._path[::2]
                 self._stride *= 2
+
+
+def _averaged(bets: Bets, tokens: list[int]) -> tuple[Payoff, Floats]:
+    """What is paid on one of several tokens, weighed by p, and its shares of the bins."""
+    weights = bets.among(tokens)
+    payoffs = [bets.pay(t) for t in tokens]
+    ratios = np.einsum("i,ij->j", weights, np.array([p.ratios for p in payoffs]))
+    hits = np.einsum("i,ij->j", weights, np.array([p.hits for p in payoffs]))
+    shares = np.einsum("i,ijk->jk", weights, shares_of(np.array([intervals(bets, t) for t in tokens])))
+    return Payoff(ratios, hits, impossible=not weights.any()), shares
+
+
+def _shares(group: list[_Paid]) -> Floats:
+    """Of each token in each bin, (tokens, orders, BINS)."""
+    shares = shares_of(np.array([paid.spans for paid in group]))
+    for i, paid in enumerate(group):
+        if paid.shares is not None:
+            shares[i] = paid.shares
+    return shares
 
 
 def watches_of(origin: Origin | None, previous: Origin | None) -> tuple[int, ...]:

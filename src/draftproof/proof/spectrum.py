@@ -31,8 +31,8 @@ LEVEL_SETS = (
 """Sets {p >= v}: the k most probable tokens, the smallest set of mass m, the tokens with p >= m max p."""
 
 
-def float_dist(probs: Dist | npt.ArrayLike, what: str) -> Dist:
-    """A float64 `Dist` that sums to one to rounding; sums further off than 1e-6 are refused, closer ones divided."""
+def float_dist(probs: Dist | npt.ArrayLike, what: str) -> tuple[Dist, float]:
+    """A float64 `Dist` and its sum, one to rounding; sums further off than 1e-6 are refused, closer ones divided."""
     dist = probs if isinstance(probs, Dist) else Dist(np.asarray(probs, dtype=np.float64))
     values = dist.probs if dist.probs.dtype == np.float64 else dist.probs.astype(np.float64)
     if values.ndim != 1 or len(values) == 0:
@@ -43,7 +43,8 @@ def float_dist(probs: Dist | npt.ArrayLike, what: str) -> Dist:
         raise BadTable(f"{what} sums to {total:.9g}, smallest entry {least:.3g}", "give a distribution")
     if abs(total - 1) > 1e-12:
         values = values / total
-    return dist if values is dist.probs else Dist(values, ids=dist.ids, size=dist.size)
+        total = float(np.einsum("i->", values))
+    return (dist if values is dist.probs else Dist(values, ids=dist.ids, size=dist.size)), total
 
 
 def head_of(probs: Floats) -> Floats:
@@ -76,13 +77,13 @@ def level_sets(head: Floats, mass: Floats) -> Floats:
 
 def power_sums(head: Floats) -> tuple[Floats, Floats]:
     """sum p max(p, TAIL)^(a-1) and sum p max(p, TAIL)^(2(a-1)) for a in TEMPERS. head: of p (`head_of`)."""
-    rest = max(0.0, 1.0 - float(head.sum()))  # of all tokens less probable than TAIL; p sums to one
+    rest = max(0.0, 1.0 - float(np.add.reduce(head)))  # of all tokens less probable than TAIL; p sums to one
     p2 = np.sqrt(head)
     p4 = np.sqrt(p2)
     p8 = np.sqrt(p4)
     square = head * head
-    half, three_quarters, five_quarters, three_halves = p2.sum(), p2 @ p4, head @ p4, head @ p2
-    two, three = square.sum(), square @ head
+    half, three_quarters, five_quarters, three_halves = np.add.reduce(p2), p2 @ p4, head @ p4, head @ p2
+    two, three = head @ head, square @ head
     sums = np.array([half, three_quarters, (p2 * p4) @ p8, head @ p8, five_quarters, three_halves, two, three])
     squares = np.array(
         [len(head), half, three_quarters, five_quarters, three_halves, two, three, (square * square) @ head]

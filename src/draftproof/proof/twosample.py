@@ -51,7 +51,7 @@ class Coin:
         """The average wealth over stakes on "larger" and on "smaller", all weighed alike."""
         up = [self.right * math.log1p(s) + self.wrong * math.log1p(-s) for s in STAKES]
         down = [self.right * math.log1p(-s) + self.wrong * math.log1p(s) for s in STAKES]
-        return log_sum_exp(np.array(up + down)) - math.log(2 * len(STAKES))
+        return float(log_sum_exp(np.array(up + down))) - math.log(2 * len(STAKES))
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class Odds:
 
     def log_e(self) -> float:
         """The average wealth over the stakes."""
-        return log_sum_exp(self.logs) - math.log(len(STAKES))
+        return float(log_sum_exp(self.logs)) - math.log(len(STAKES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class TwoSampleTest:
     @property
     def log_e(self) -> float:
         """Natural logarithm of the e-value now."""
-        return log_sum_exp(np.array([k.log_e() + math.log(self._weight(name)) for name, k in self._kinds()]))
+        return float(log_sum_exp(np.array([k.log_e() + math.log(self._weight(name)) for name, k in self._kinds()])))
 
     def result(self) -> TwoSampleResult:
         """What has been seen so far; asking changes nothing."""

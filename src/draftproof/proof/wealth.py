@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from draftproof.proof.bets import AWAY, DRAFTED, NAMES, TEMPERED, TOWARD, Bets
+from draftproof.proof.bets import AWAY, DRAFTED, NAMES, TEMPERED, TOWARD
 
 Floats = npt.NDArray[np.float64]
+Watched = Seq[npt.NDArray[np.int64]]
+"""For each watch, which of some consecutive tokens were at a position of its kind, ascending."""
 
 STRENGTHS = (1.0, 0.5, 0.2, 0.05, 0.0125)
 
@@ -59,14 +62,26 @@ class BetWealth:
         self.logs: Floats = np.zeros((len(WATCHES), len(NAMES), len(STRENGTHS)))
         self.log_weights: Floats = np.log(_weights())
 
-    def settle(self, ratios: Floats, watches: tuple[int, ...], noise: float, bets: Bets) -> None:
-        """Multiply in one token's payoffs (bets,) at the watches (indices into WATCHES) that its position has."""
+    def settle(self, ratios: Floats, watched: Watched, noise: Floats, deviation: Floats) -> list[Floats]:
+        """Multiply in the payoffs of consecutive tokens, at the watches that each one's position has.
+
+        ratios, deviation: shape (tokens, bets). noise: (tokens,). Returns, for each watch, log(weight) + log-wealth of
+        its components after each token that it watched, shape (those tokens, components).
+        """
+        factor = _KEPT + ratios[..., None] * _S
+        if noise.any():
+            factor /= 1 + np.expm1(noise)[:, None, None] * deviation[..., None] * _S
         with np.errstate(divide="ignore"):
-            factor = np.log(_KEPT + ratios[:, None] * _S)  # a lost stake of everything is -inf, for good
-        if noise > 0:
-            factor -= np.log1p(math.expm1(noise) * np.multiply.outer(bets.deviation, _S))
-        for w in watches:
-            self.logs[w] += factor
+            np.log(factor, out=factor)  # a lost stake of everything is -inf, for good
+        return [self._follow(w, factor[seen]) for w, seen in enumerate(watched)]
+
+    def _follow(self, w: int, factors: Floats) -> Floats:
+        if not len(factors):
+            return np.empty((0, 0))
+        path = self.logs[w] + np.cumsum(factors, axis=0)
+        self.logs[w] = path[-1]
+        weighted: Floats = (self.log_weights[w] + path).reshape(len(path), -1)
+        return weighted
 
     def weighted(self, watch: int | slice = slice(None)) -> Floats:
         """log(weight) + log-wealth of every component, or of those staked at one watch, flat."""
@@ -82,12 +97,12 @@ class BetWealth:
         return Growth(NAMES[b], str(WATCHES[w]), STRENGTHS[s], float(self.logs[w, b, s]) / math.log(10))
 
 
-def log_sum_exp(terms: Floats) -> float:
-    """log sum exp(terms) without overflow; -inf for nothing but -inf."""
-    top = float(terms.max())
-    if not math.isfinite(top):
-        return top
-    return top + math.log(float(np.exp(terms - top).sum()))
+def log_sum_exp(terms: Floats) -> Floats:
+    """log sum exp over the last axis without overflow; -inf for nothing but -inf."""
+    top = terms.max(axis=-1, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        sums: Floats = np.squeeze(top, -1) + np.log(np.exp(terms - top).sum(axis=-1))
+    return np.where(np.isfinite(top[..., 0]), sums, top[..., 0])
 
 
 _S = np.array(STRENGTHS)
