@@ -35,7 +35,8 @@ class LoadOptions:
 
     backend: which runtime; "auto" takes openvino on a CPU where it is installed and reads the model, transformers
     otherwise. dtype: float32, bfloat16, float16 or auto; transformers only, None is float32. weights: file, int4, int8
-    or float16; openvino only, None is the file's own values. device: "cpu" or "cuda"; transformers only. threads: CPU
+    or float16; openvino only, None is the file's own values. activations: float32 or int8; openvino only, None is
+    float32. device: "cpu" or "cuda"; transformers only. threads: CPU
     threads, None for the runtime's own choice. trust_remote_code: run Python code that a checkpoint brings.
     allow_pickle: read weights in pickle format, which can run code of whoever made the file.
     """
@@ -43,6 +44,7 @@ class LoadOptions:
     backend: Backend = "auto"
     dtype: str | None = None
     weights: str | None = None
+    activations: str | None = None
     device: str = "cpu"
     threads: int | None = None
     trust_remote_code: bool = False
@@ -60,7 +62,9 @@ class LoadOptions:
                     f"{', '.join(asked)} with backend={backend!r}", "leave it out, or change the backend"
                 )
         if self._asks_transformers and self._asks_openvino:
-            raise InvalidValue(f"weights with {self._asks_transformers[0]}", "they belong to different backends")
+            raise InvalidValue(
+                f"{self._asks_openvino[0]} with {self._asks_transformers[0]}", "they belong to different backends"
+            )
 
     @property
     def _asks_transformers(self) -> list[str]:
@@ -70,7 +74,7 @@ class LoadOptions:
 
     @property
     def _asks_openvino(self) -> list[str]:
-        return ["weights"] if self.weights is not None else []
+        return [name for name in ("weights", "activations") if getattr(self, name) is not None]
 
     def backend_for(self, model: str) -> Literal["openvino", "transformers"]:
         """The runtime for this model. Raises MissingExtra if none is installed."""
@@ -133,9 +137,12 @@ def _load_openvino(
     from draftproof.target.openvino_store import prepare
 
     weights: Any = options.weights or "file"  # `prepare` refuses what is no weight format
+    activations: Any = options.activations or "float32"  # and `load` what is no kind of activations
     prepared = prepare(name, weights=weights, progress=progress)
     progress(f"loading {name}", 0.0)
-    target = OpenVINOTarget.load(name, weights=weights, threads=options.threads, hidden_layers=hidden_layers)
+    target = OpenVINOTarget.load(
+        name, weights=weights, activations=activations, threads=options.threads, hidden_layers=hidden_layers
+    )
     progress(f"loading {name}", 1.0)
     return target, FileTokenizer(prepared.folder)
 

@@ -1,4 +1,4 @@
-"""The default model in float32, on both runtimes: speculation on equals speculation off, token for token.
+"""The default model, on both runtimes in float32 and on one with 8-bit activations: speculation on equals speculation off, token for token.
 
 A subset of evidence/equality.py, whose recorded results cover 20 prompts of 128 tokens and draft lengths 1 to 8.
 """
@@ -25,10 +25,16 @@ TEXTS = (
 TOKENS = 48
 
 
-@pytest.fixture(scope="module", params=["transformers", "openvino"])
+OPENVINO = {
+    "openvino": LoadOptions(backend="openvino"),
+    "openvino, 8-bit": LoadOptions(backend="openvino", weights="int8", activations="int8"),
+}
+
+
+@pytest.fixture(scope="module", params=["transformers", *OPENVINO])
 def loaded(request, smollm2):
     """(target, tokenizer) of the default model on each runtime."""
-    return smollm2 if request.param == "transformers" else load_target("smollm2", LoadOptions(backend="openvino"))
+    return smollm2 if request.param == "transformers" else load_target("smollm2", OPENVINO[request.param])
 
 
 @pytest.fixture(scope="module")

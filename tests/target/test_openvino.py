@@ -20,7 +20,9 @@ ov = pytest.importorskip("openvino")
 from draftproof.errors import InvalidValue, ModelFileError, Unsupported  # noqa: E402
 from draftproof.target import openvino as module  # noqa: E402
 from draftproof.target.base import Feed, LogitRows, Rows, Target  # noqa: E402
-from draftproof.target.openvino import OpenVINOTarget, cap_threads  # noqa: E402
+from draftproof.target.openvino import OpenVINOTarget  # noqa: E402
+from draftproof.target.openvino_compile import cap_threads, check_rows  # noqa: E402
+from draftproof.target.openvino_store import WeightFormat  # noqa: E402
 
 from . import tiny_ir  # noqa: E402
 from .tiny_ir import LIMIT, VOCAB  # noqa: E402
@@ -49,9 +51,10 @@ def fresh() -> Callable[[list[int]], np.ndarray]:
     return rows
 
 
-@pytest.fixture
-def target(folder: Path) -> OpenVINOTarget:
-    return OpenVINOTarget.load(folder, threads=1)
+@pytest.fixture(params=["float32", "int8"])
+def target(folder: Path, request: pytest.FixtureRequest) -> OpenVINOTarget:
+    """With int8, passes are filled up; the tiny model's float weights stay in float products."""
+    return OpenVINOTarget.load(folder, threads=1, activations=request.param)
 
 
 def values(rows: Rows) -> np.ndarray:
@@ -267,6 +270,54 @@ def test_a_truncated_ir_is_refused(tmp_path: Path, file: str) -> None:
     (folder / file).write_bytes(data[: len(data) // 2])
     with pytest.raises(ModelFileError, match="incomplete or damaged"):
         OpenVINOTarget.load(folder, threads=1)
+
+
+def test_activations_of_another_kind_are_refused(folder: Path) -> None:
+    with pytest.raises(InvalidValue, match="activations='int4'"):
+        OpenVINOTarget.load(folder, threads=1, activations="int4")  # type: ignore[arg-type]
+
+
+def test_rows_that_depend_on_the_width_of_their_pass_are_refused(folder: Path) -> None:
+    target = OpenVINOTarget.load(folder, threads=1)
+    check_rows(target)
+
+    class Wavering(OpenVINOTarget):
+        def score(self, feeds):  # type: ignore[no-untyped-def]
+            off = np.float32(0.1 * (len(feeds[0].tokens) == 1))
+            return [LogitRows(rows.values + off) for rows in super().score(feeds)]
+
+    target.__class__ = Wavering
+    with pytest.raises(Unsupported, match=r"8-bit activations for tiny.*by 0\.1 in the logits"):
+        check_rows(target)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("weights", ["int8", "file"])
+def test_smollm2_rows_of_8_bit_activations_are_the_same_bits_in_any_pass(weights: WeightFormat) -> None:
+    target = OpenVINOTarget.load("smollm2", weights=weights, activations="int8")
+    rng = random.Random(3)
+    tokens = some(rng, 120, target.vocab_size)
+
+    def rows(width: int) -> np.ndarray:
+        handle = target.open()
+        parts = [tokens[i : i + width] for i in range(0, len(tokens), width)]
+        found = [values(target.score([Feed(handle, part, len(part))])[0]) for part in parts]
+        target.close(handle)
+        return np.concatenate(found)
+
+    whole = rows(120)
+    for width in (1, 2, 3, 7, 16, 64):
+        assert np.array_equal(rows(width), whole), width
+    # In company, and one row of several: the same.
+    handles = [target.open() for _ in range(3)]
+    target.score([Feed(handle, tokens[:60], 1) for handle in handles])
+    for i in range(60, 80):
+        n = rng.randint(1, 4)
+        feeds = [Feed(handle, tokens[i : i + n], rng.randint(1, n)) for handle in handles]
+        for feed, found in zip(feeds, target.score(feeds), strict=True):
+            assert np.array_equal(values(found), whole[i + n - feed.rows : i + n])
+        for handle in handles:
+            target.rollback(handle, i + 1)
 
 
 def test_more_threads_than_cpus_are_capped_with_a_warning() -> None:

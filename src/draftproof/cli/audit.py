@@ -48,6 +48,7 @@ def audit_self_command(
     backend: o.Backend = "auto",
     dtype: o.Dtype = None,
     weights: o.Weights = None,
+    activations: o.Activations = None,
     threads: o.Threads = None,
     draft: a.Drafts = ["lookup"],  # noqa: B006 - typer reads the default and never mutates it
     verifier: a.Verifiers = ["token", "block", "match", "coupled"],  # noqa: B006
@@ -73,7 +74,13 @@ def audit_self_command(
     )
     for name in draft:
         check_drafter(name)
-    options = LoadOptions(backend=backend, dtype=dtype, weights=weights, threads=threads)  # type: ignore[arg-type]
+    options = LoadOptions(
+        backend=backend,  # type: ignore[arg-type]  # checked on construction
+        dtype=dtype,
+        weights=weights,
+        activations=activations,
+        threads=threads,
+    )
     target, tokenizer = load_target(model, options)
     drafters = {name: _maker(name, target, tokenizer, options) for name in draft}
     report = audit_self(target, drafters, _encoded(prompts, tokenizer), plan, report=_progress(quiet=as_json))

@@ -98,6 +98,7 @@ def bench(
     backend: o.Backend = "auto",
     dtype: o.Dtype = None,
     weights: o.Weights = None,
+    activations: o.Activations = None,
     device: o.Device = "cpu",
     threads: o.Threads = None,
     trust_remote_code: o.RemoteCode = False,
@@ -140,6 +141,7 @@ def bench(
         backend=backend,  # type: ignore[arg-type]  # checked on construction
         dtype=dtype,
         weights=weights,
+        activations=activations,
         device=device,
         threads=threads,
         trust_remote_code=trust_remote_code,
@@ -258,6 +260,7 @@ def _settings(request: BenchRequest) -> dict[str, Any]:
         "backend": request.load.backend_for(request.model),
         "dtype": request.load.dtype or "float32",
         "weights": request.load.weights or "file",
+        "activations": request.load.activations or "float32",
         "threads": request.load.threads or _cores(),
         "max_tokens": r.max_tokens,
         "repeats": r.repeats,
@@ -266,7 +269,7 @@ def _settings(request: BenchRequest) -> dict[str, Any]:
 
 
 def _cores() -> int:
-    from draftproof.target.openvino import cap_threads
+    from draftproof.target.openvino_compile import cap_threads
 
     return cap_threads(None)
 

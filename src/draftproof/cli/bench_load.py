@@ -116,6 +116,7 @@ def measured(asked: LoadRequest, here: Machine, progress: Progress) -> LoadRepor
         "model": asked.model,
         "backend": asked.load.backend_for(asked.model),
         "weights": asked.load.weights or "file",
+        "activations": asked.load.activations or "float32",
         "dtype": asked.load.dtype or "float32",
         "threads": asked.load.threads,
         "draft": asked.draft,

@@ -36,6 +36,7 @@ def generate(
     backend: o.Backend = "auto",
     dtype: o.Dtype = None,
     weights: o.Weights = None,
+    activations: o.Activations = None,
     device: o.Device = "cpu",
     threads: o.Threads = None,
     trust_remote_code: o.RemoteCode = False,
@@ -110,6 +111,7 @@ def generate(
         backend=backend,  # type: ignore[arg-type]  # checked on construction
         dtype=dtype,
         weights=weights,
+        activations=activations,
         device=device,
         threads=threads,
         trust_remote_code=trust_remote_code,

@@ -22,6 +22,9 @@ Model = Annotated[str, _option(MODEL, "Alias (smollm2, gemma3-270m), folder, GGU
 Backend = Annotated[str, _option(MODEL, "Runtime: auto, openvino or transformers.", "--backend")]
 Dtype = Annotated[str | None, _option(MODEL, "float32, bfloat16, float16 or auto (transformers).", "--dtype")]
 Weights = Annotated[str | None, _option(MODEL, "Weight format (openvino): file, int4, int8 or float16.", "--weights")]
+Activations = Annotated[
+    str | None, _option(MODEL, "float32, or int8: faster, another rounding of the model (openvino).", "--activations")
+]
 Device = Annotated[str, _option(MODEL, "cpu or cuda (transformers).", "--device")]
 Threads = Annotated[int | None, _option(MODEL, "CPU threads; default: the runtime's choice.", "--threads")]
 RemoteCode = Annotated[bool, _option(MODEL, "Run Python code that a checkpoint brings.", "--trust-remote-code")]

@@ -2,10 +2,10 @@
 
 Guarantees: rows of a sequence depend only on its own tokens; whether tokens come one by one, in drafts
 of any length, next to other sequences or after rollbacks changes a row by rounding only (about 1e-4 in
-logits): keys and values are kept in float32, products computed in float32, and activations are never
-quantized. The plugin's faster defaults (bfloat16, int8 activations, int8 keys and values) move the same row by
-0.3 to 0.6 with the number of rows in the pass, which breaks "same answer as plain decoding". Rolling back is
-free. What it does not do: sampling, stopping, GPUs.
+logits): keys and values are kept in float32 and products computed in float32. Activations are 8-bit integers if asked
+for (`openvino_compile`), each row scaled by itself. The plugin's own defaults (bfloat16, keys and values of 8 bits,
+another kernel for single rows) move the same row by 0.3 to 0.6 with the number of rows in the pass, which breaks
+"same answer as plain decoding". Rolling back is free. What it does not do: sampling, stopping, GPUs.
 
 Rows handed out belong to the caller and stay valid. A call that raises changes nothing.
 """
@@ -13,26 +13,22 @@ Rows handed out belong to the caller and stay valid. A call that raises changes 
 from __future__ import annotations
 
 import itertools
-import logging
-import os
-import warnings
 from collections.abc import Sequence as Seq
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from draftproof.errors import InvalidValue, ModelFileError, Unsupported
+from draftproof.errors import InvalidValue, Unsupported
 from draftproof.models.cache import Progress
 from draftproof.target.base import Array, Feed, LogitRows, Rows
-from draftproof.target.openvino_graph import GraphFacts, prepare_graph
+from draftproof.target.openvino_compile import LEAST, Activations, cap_threads, check_rows, compile_model
+from draftproof.target.openvino_graph import GraphFacts
 from draftproof.target.openvino_pages import Pages, Part, Scored
-from draftproof.target.openvino_store import MODEL, Prepared, WeightFormat, need, prepare
+from draftproof.target.openvino_store import WeightFormat, need, prepare
 
 CHUNK = 512
 """Most new tokens of one sequence in one pass: bounds the memory of a long prompt."""
-
-_log = logging.getLogger(__name__)
 
 
 class OpenVINOTarget:
@@ -47,13 +43,15 @@ class OpenVINOTarget:
         context_limit: int | None = None,
         eos_ids: frozenset[int] = frozenset(),
         threads: int = 1,
+        least: int = 1,
     ) -> None:
+        """least: fewest tokens of a pass (`openvino_compile.LEAST`)."""
         self.name: str = name
         self.vocab_size: int = facts.vocab_size
         self.context_limit: int | None = context_limit
         self.eos_ids: frozenset[int] = eos_ids
         self.threads: int = threads
-        self._pages = Pages(compiled, facts)
+        self._pages = Pages(compiled, facts, least=least)
         self._facts = facts
         self._hidden: dict[int, Array] = {}  # (tokens, layers * size) of each sequence's last feed
         self._handles = itertools.count()
@@ -64,29 +62,35 @@ class OpenVINOTarget:
         model: str | Path,
         *,
         weights: WeightFormat = "file",
+        activations: Activations = "float32",
         threads: int | None = None,
         progress: Progress | None = None,
         hidden_layers: tuple[int, ...] = (),
     ) -> OpenVINOTarget:
         """Load an IR folder, a GGUF file, an alias, or (with optimum-intel) a Hugging Face folder or Hub id.
 
-        weights: "file" keeps the model's values; "int4", "int8" and "float16" round them. threads: default
-        all CPUs this process may use. hidden_layers: layers whose hidden states `score` keeps, counted as in
+        weights: "file" keeps the model's values; "int4", "int8" and "float16" round them. activations: "int8" rounds
+        what goes into products as well: faster, and further rows are nearly free. threads: default all CPUs this
+        process may use. hidden_layers: layers whose hidden states `score` keeps, counted as in
         `output_hidden_states` (0 is the embedding, the last comes after the final norm). Raises InvalidValue,
         ModelNotFound, ModelFileError, MissingExtra, and Unsupported naming what the graph lacks.
         """
         need("openvino")
         count = cap_threads(threads)
         prepared = prepare(model, weights=weights, progress=progress)
-        compiled, facts = compile_model(prepared, count, hidden_layers)
-        return cls(
+        compiled, facts = compile_model(prepared, count, hidden_layers, activations)
+        target = cls(
             compiled,
             facts,
             name=prepared.name,
             context_limit=prepared.context_limit,
             eos_ids=prepared.eos_ids,
             threads=count,
+            least=LEAST[activations],
         )
+        if activations != "float32":
+            check_rows(target)
+        return target
 
     def open(self) -> int:
         """A new empty sequence."""
@@ -182,56 +186,3 @@ def _joined(pieces: Seq[Scored]) -> Scored:
         return pieces[0]
     states = [piece.hidden for piece in pieces if piece.hidden is not None]
     return Scored(np.concatenate([piece.rows for piece in pieces]), np.concatenate(states) if states else None)
-
-
-def cap_threads(threads: int | None) -> int:
-    """The thread count to use: at most the CPUs this process may run on; a higher wish is capped with a warning."""
-    have = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if threads is None:
-        return have
-    if threads < 1:
-        raise InvalidValue(f"threads={threads}", "at least 1")
-    if threads > have:
-        message = f"threads={threads} is more than the {have} CPUs available; using {have}"
-        warnings.warn(message, stacklevel=3)
-        _log.warning(message)
-    return min(threads, have)
-
-
-def compile_model(prepared: Prepared, threads: int, hidden_layers: tuple[int, ...] = ()) -> tuple[Any, GraphFacts]:
-    """Read, check, cut and compile the graph of a folder.
-
-    Raises InvalidValue (no such layer), Unsupported (the graph lacks something), ModelFileError (unreadable files).
-    """
-    import openvino as ov
-
-    core = ov.Core()
-    try:
-        model = core.read_model(prepared.folder / MODEL)
-    except RuntimeError as error:
-        raise ModelFileError(
-            f"cannot read {prepared.folder / MODEL}: {_reason(error)}",
-            "the export is incomplete or damaged; make it again",
-        ) from error
-    facts = prepare_graph(model, prepared.name, hidden_layers)
-    properties: dict[str, Any] = {
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_NUM_THREADS": threads,
-        "INFERENCE_PRECISION_HINT": "f32",
-        "KV_CACHE_PRECISION": "f32",
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
-        # A pinned thread waits for its own CPU while another stands idle: twice as slow on a busy machine.
-        "ENABLE_CPU_PINNING": False,
-    }
-    if prepared.cached:
-        # Compiling again takes a second; what it makes is kept beside the model.
-        properties["CACHE_DIR"] = str(prepared.folder / "compiled")
-    try:
-        return core.compile_model(model, "CPU", properties), facts
-    except RuntimeError as error:
-        raise Unsupported(f"OpenVINO cannot run {prepared.name}: {_reason(error)}", "export it again") from error
-
-
-def _reason(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

@@ -56,9 +56,11 @@ class _Paged:
 class Pages:
     """All sequences of one compiled model, in one infer request."""
 
-    def __init__(self, compiled: Any, facts: GraphFacts) -> None:
+    def __init__(self, compiled: Any, facts: GraphFacts, *, least: int = 1) -> None:
+        """least: fewest tokens of a sequence, and rows in all, in a pass; fewer are filled up, and nobody sees those."""
         import openvino as ov
 
+        self._least = least
         self._tensor, self._request = ov.Tensor, compiled.create_infer_request()
         ports = {name: (i, port) for i, port in enumerate(compiled.inputs) for name in port.names}
         self._ports = [ports[name][0] for name in (*PAGED_INPUTS, ROW_IDS)]
@@ -124,18 +126,22 @@ class Pages:
         longest = 0
         for part in parts:
             sequence = self._sequences[part.handle]
-            before, after = sequence.length, sequence.length + len(part.tokens)
+            # A token that follows has no say in the rows before it, and its slot is written again before it is read.
+            filling = [part.tokens[-1]] * (self._least - len(part.tokens))
+            before = sequence.length
+            real, after = len(ids) + len(part.tokens), before + len(part.tokens) + len(filling)
             self._reserve(sequence, after)
-            ids += part.tokens
+            ids += [*part.tokens, *filling]
             positions += range(before, after)
             past.append(before)
             begins.append(len(ids))
             table += sequence.blocks
             table_begins.append(len(table))
-            wanted += range(len(ids) - part.rows, len(ids))
+            wanted += range(real - part.rows, real)
             longest = max(longest, after)
         # With no row wanted (a piece of a long prompt) one is computed all the same: the head needs one.
-        logits, hidden = self._infer(ids, (positions, past, begins, table, table_begins, longest, wanted or [0]))
+        wanted += [0] * (self._least - len(wanted))
+        logits, hidden = self._infer(ids, (positions, past, begins, table, table_begins, longest, wanted))
         answers, at = [], 0
         for part, begin in zip(parts, begins, strict=False):
             self._sequences[part.handle].length += len(part.tokens)
