@@ -1,4 +1,4 @@
-"""The default model, on both runtimes in float32 and on one with 8-bit activations: speculation on equals speculation off, token for token.
+"""The default model, on both runtimes in float32 and on one with 8-bit activations: speculation changes no token.
 
 A subset of evidence/equality.py, whose recorded results cover 20 prompts of 128 tokens and draft lengths 1 to 8.
 """

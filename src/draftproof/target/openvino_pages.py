@@ -57,7 +57,7 @@ class Pages:
     """All sequences of one compiled model, in one infer request."""
 
     def __init__(self, compiled: Any, facts: GraphFacts, *, least: int = 1) -> None:
-        """least: fewest tokens of a sequence, and rows in all, in a pass; fewer are filled up, and nobody sees those."""
+        """least: fewest new tokens of a sequence in a pass; fewer are filled up with some that nobody sees."""
         import openvino as ov
 
         self._least = least
@@ -140,8 +140,7 @@ class Pages:
             wanted += range(real - part.rows, real)
             longest = max(longest, after)
         # With no row wanted (a piece of a long prompt) one is computed all the same: the head needs one.
-        wanted += [0] * (self._least - len(wanted))
-        logits, hidden = self._infer(ids, (positions, past, begins, table, table_begins, longest, wanted))
+        logits, hidden = self._infer(ids, (positions, past, begins, table, table_begins, longest, wanted or [0]))
         answers, at = [], 0
         for part, begin in zip(parts, begins, strict=False):
             self._sequences[part.handle].length += len(part.tokens)
