@@ -24,7 +24,7 @@ from draftproof.errors import InvalidValue
 from draftproof.result import Event, FinishEvent, Result, TokenEvent
 from draftproof.rows import DraftSampler, TargetRows
 from draftproof.sampling.processors import Processor
-from draftproof.schedule.base import RoundRecord, Schedule, Slot
+from draftproof.schedule.base import RoundRecord, Schedule, Slot, Steady
 from draftproof.schedule.fixed import FixedSchedule
 from draftproof.sequence import Sequence
 from draftproof.target.base import Feed, Rows, Target
@@ -120,7 +120,8 @@ class Rounds:
         _check_lengths(admitted, [len(p.tokens) for p in proposed], self.schedule.name)
         vocab_size = self.target.vocab_size
         drafts = [proposals.with_q(p.cut(n), vocab_size) for p, n in zip(proposed, admitted, strict=True)]
-        feeds = [self._feed(s, d) for s, d in zip(live, drafts, strict=True)]
+        width = self.schedule.width if isinstance(self.schedule, Steady) else 0
+        feeds = [self._feed(s, d, width) for s, d in zip(live, drafts, strict=True)]
         scoring = perf_counter()
         rows = self.target.score(feeds)
         scored = perf_counter()
@@ -170,9 +171,9 @@ class Rounds:
             proposed[i] = proposals.worth_verifying(proposals.checked(proposal, n, self.target.vocab_size), s)
         return proposed
 
-    def _feed(self, s: Sequence, drafted: Drafted) -> Feed:
+    def _feed(self, s: Sequence, drafted: Drafted, width: int) -> Feed:
         pending = s.tokens[self.target.length(s.handle) :]
-        return Feed(s.handle, [*pending, *drafted.tokens], rows=len(drafted.tokens) + 1)
+        return Feed(s.handle, [*pending, *drafted.tokens], rows=len(drafted.tokens) + 1, width=width)
 
     def _settle(self, s: Sequence, drafted: Drafted, rows: Rows, events: list[Event]) -> Settled:
         """Verify and commit one sequence's round."""

@@ -102,8 +102,9 @@ def test_every_policy_answers_the_same_prompts_with_the_same_seeds_and_keeps_wha
 
 
 def test_passes_are_timed_on_as_many_sequences_as_there_are_requests(target: ClockedTarget, clock: FakeClock) -> None:
-    found = measure_passes(target, 4, 2, clock=clock)
+    found, switch = measure_passes(target, 4, 2, clock=clock)
     assert found == pytest.approx({4: _seconds(4), 8: _seconds(8), 12: _seconds(12)})
+    assert switch == 0
     assert target.open_sequences == 0
 
 

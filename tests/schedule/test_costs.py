@@ -84,14 +84,53 @@ def test_measuring_recovers_the_targets_own_costs_and_leaves_no_trace():
     assert clock.now < 1.0
 
 
+def test_what_a_change_of_width_costs_is_measured_apart_from_the_widths():
+    clock = SlowClock()
+    target = toy_target(3)
+    plain, last = target.score, [0]
+
+    def score(feeds):
+        tokens = sum(len(f.tokens) for f in feeds)
+        clock.now += 0.010 + 0.002 * tokens + 0.007 * (tokens != last[0])
+        last[0] = tokens
+        return plain(feeds)
+
+    target.score = score
+    curve = measure(target, longest=4, budget=0.5, clock=clock)
+    assert curve.points == pytest.approx({r: 0.010 + 0.002 * r for r in (1, 2, 3, 4, 5)})
+    assert curve.switch == pytest.approx(0.007)
+    assert measure(target, longest=0, budget=0.1, clock=clock).switch == pytest.approx(0.007)
+
+
+def test_a_pass_after_a_change_of_width_does_not_refine_the_curve():
+    curve = CostCurve({1: 1.0, 4: 2.0}, switch=1.0)
+    curve.observe(4, 100, 2.2)
+    curve.observe(1, 100, 2.2)
+    assert curve.seconds(4, 100) == 2.0
+    for _ in range(100):
+        curve.observe(1, 100, 1.1)
+    assert curve.seconds(4, 100) == pytest.approx(2.2, rel=1e-3)
+    with pytest.raises(InvalidValue, match="switch"):
+        CostCurve({1: 1.0}, switch=-1.0)
+
+
 def test_a_kept_curve_is_read_back_and_a_damaged_one_measured_again(tmp_path, monkeypatch):
     monkeypatch.setenv("DRAFTPROOF_CACHE", str(tmp_path))
     target = toy_target(3)
     first = curves.load_or_measure(target, "table", 2)
     file = curves.curve_file(target, "table", 2)
     assert curves.load_or_measure(target, "table", 2).points == first.points
+    curves.write(file, CostCurve({1: 1.0}, switch=0.5))
+    assert curves.read(file).switch == 0.5
+    curves.write(file, first)
     assert curves.curve_file(target, "other", 2) != file
-    for damage in ("", "{", json.dumps({"seconds_by_rows": {"1": -1}}), json.dumps([])):
+    for damage in (
+        "",
+        "{",
+        json.dumps({"seconds_by_rows": {"1": 1.0}}),
+        json.dumps({"seconds_by_rows": {"1": -1}}),
+        json.dumps([]),
+    ):
         file.write_text(damage)
         assert curves.read(file) is None
         assert curves.load_or_measure(target, "table", 2).points

@@ -89,7 +89,7 @@ def worst_difference(
         for handle in rng.sample(fed, len(fed)):
             # Prompts longer than a block of the cache (32 tokens), and drafts.
             n = rng.randint(20, 50) if rng.random() < 0.2 else rng.randint(1, 6)
-            feeds.append(Feed(handle, some(rng, n, vocab), rng.randint(1, n)))
+            feeds.append(Feed(handle, some(rng, n, vocab), rng.randint(1, n), width=rng.choice([0, 0, 3, 9])))
         for feed, rows in zip(feeds, target.score(feeds), strict=True):
             live[feed.handle] += feed.tokens
             expected = fresh(live[feed.handle])[-feed.rows :]
@@ -164,7 +164,7 @@ def test_closed_and_rolled_back_sequences_give_their_memory_to_others(target: Op
         target.rollback(handle, 3)
         target.score([Feed(target.open(), tokens[:20], 1)])
         target.close(handle)
-    assert target._pages.capacity < 20 * 32 + 8 * 32 + 128
+    assert target._pages.capacity < 1.5 * (20 + 1) * 4 * 32  # four blocks for each that is open, and room to grow
 
 
 def test_a_pass_that_raises_leaves_every_length_as_it_was(
@@ -313,7 +313,8 @@ def test_smollm2_rows_of_8_bit_activations_are_the_same_bits_in_any_pass(weights
     target.score([Feed(handle, tokens[:60], 1) for handle in handles])
     for i in range(60, 80):
         n = rng.randint(1, 4)
-        feeds = [Feed(handle, tokens[i : i + n], rng.randint(1, n)) for handle in handles]
+        width = rng.choice([0, 2, 6])
+        feeds = [Feed(handle, tokens[i : i + n], rng.randint(1, n), width=width) for handle in handles]
         for feed, found in zip(feeds, target.score(feeds), strict=True):
             assert np.array_equal(values(found), whole[i + n - feed.rows : i + n])
         for handle in handles:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from draftproof.schedule.base import RoundRecord
@@ -90,7 +90,7 @@ class Log:
             started = self.clock()
             target.rollback(handle, length)
             return self.clock() - started
-        feeds = [Feed(handles[name, feed.handle], feed.tokens, feed.rows) for feed in call.argument]
+        feeds = [replace(feed, handle=handles[name, feed.handle]) for feed in call.argument]
         started = self.clock()
         target.score(feeds)
         return self.clock() - started

@@ -131,9 +131,9 @@ def measure_load(
     draft_seconds: dict[int, float] = {}
     seen = _Seen()
     for at, requests in enumerate(plan.concurrent):
-        curve = measure_passes(target, requests, longest, clock=clock)
+        curve, switch = measure_passes(target, requests, longest, clock=clock)
         target_seconds |= curve
-        engines = {policy.name: build(policy.make(CostCurve(curve))) for policy in among}
+        engines = {policy.name: build(policy.make(CostCurve(curve, switch=switch))) for policy in among}
         here = _Seen()
         whole = Policy("fixed", longest).name
         runs: dict[str, list[_Window]] = {policy.name: [] for policy in among}
@@ -156,10 +156,10 @@ def measure_load(
 
 def measure_passes(
     target: Target, requests: int, longest: int, *, budget: float = 1.0, clock: Clock = perf_counter
-) -> dict[int, float]:
-    """Median seconds of passes of `requests` sequences with 1 .. longest + 1 rows each, by rows in all."""
-    each = time_passes(target, requests, range(1, longest + 2), budget=budget, clock=clock)
-    return {requests * rows: seconds for rows, seconds in each.items()}
+) -> tuple[dict[int, float], float]:
+    """Median seconds of passes of `requests` sequences with 1 .. longest + 1 rows each, by rows in all; of a change."""
+    each, switch = time_passes(target, requests, range(1, longest + 2), budget=budget, clock=clock)
+    return {requests * rows: seconds for rows, seconds in each.items()}, switch
 
 
 def _run(engine: Engine, plan: LoadPlan, requests: int, repeat: int, longest: int, clock: Clock) -> _Window:

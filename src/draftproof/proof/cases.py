@@ -29,17 +29,23 @@ VERIFIERS = ("token", "block", "match", "coupled")
 # the second it hardly ever does, so that the schedule goes off, watches unverified point masses, and comes back.
 CHEAP_ROWS = {1: 1.0, 2: 1.2, 4: 1.5}
 DEAR_ROWS = {1: 1.0, 2: 1.55, 4: 2.6}
+# Where a change of width is dear, widths are chosen for several rounds: the schedule changes its mind within an answer.
+LEVEL_ROWS, DEAR_CHANGE = {1: 1.0, 2: 1.05, 4: 1.3}, 0.4
 FREE_DRAFTS = {"lookup": 0.0, "suffix": 0.0, "mixed": 0.0}
 
 
-def _adaptive(points: dict[int, float]) -> Callable[[int], Schedule]:
-    return lambda length: AdaptiveSchedule(CostCurve(points, refine=False), length, draft_seconds=FREE_DRAFTS)
+def _adaptive(points: dict[int, float], switch: float = 0.0) -> Callable[[int], Schedule]:
+    def make(length: int) -> Schedule:
+        return AdaptiveSchedule(CostCurve(points, refine=False, switch=switch), length, draft_seconds=FREE_DRAFTS)
+
+    return make
 
 
 SCHEDULES: dict[str, Callable[[int], Schedule]] = {
     "fixed": FixedSchedule,
     "adaptive": _adaptive(CHEAP_ROWS),
     "adaptive, dear rows": _adaptive(DEAR_ROWS),
+    "adaptive, dear changes": _adaptive(LEVEL_ROWS, DEAR_CHANGE),
 }
 VOCABULARIES = (2, 3, 4)
 LENGTHS = (0, 1, 2, 3)

@@ -17,7 +17,7 @@ from typing import Any
 from draftproof.dist import Dist
 from draftproof.draft.base import DraftRequest, Proposal, StatelessDrafter
 from draftproof.engine import Engine
-from draftproof.proof.cases import VERIFIERS, Outcome, prove_toy
+from draftproof.proof.cases import DEAR_CHANGE, LEVEL_ROWS, VERIFIERS, Outcome, prove_toy
 from draftproof.proof.toys import toy_row, toy_target
 from draftproof.registry import make_verifier
 from draftproof.schedule.adaptive import AdaptiveSchedule
@@ -72,9 +72,12 @@ def toy_confidence(history: Seq[int], drafted: Seq[int]) -> Fraction:
     return CONFIDENCES[(len(history) + 4 + sum((i + 2) * (x + 1) for i, x in enumerate(drafted))) % len(CONFIDENCES)]
 
 
-def _prefix(points: dict[int, float], *, budget: bool = False) -> Callable[[int], Schedule]:
+def _prefix(points: dict[int, float], *, budget: bool = False, switch: float = 0.0) -> Callable[[int], Schedule]:
     return lambda length: PrefixSchedule(
-        CostCurve(points, refine=False), length, form="budget" if budget else "causal", draft_seconds=0.1
+        CostCurve(points, refine=False, switch=switch),
+        length,
+        form="budget" if budget else "causal",
+        draft_seconds=0.1,
     )
 
 
@@ -84,6 +87,7 @@ SCHEDULES: dict[str, Callable[[int], Schedule]] = {
     "prefix": _prefix(FLAT),
     "prefix, dear rows": _prefix(STEEP),
     "prefix, jagged costs": _prefix(JAGGED),
+    "prefix, dear changes": _prefix(LEVEL_ROWS, switch=DEAR_CHANGE),
     "prefix-budget": _prefix(FLAT, budget=True),
     "prefix-budget, jagged costs": _prefix(JAGGED, budget=True),
 }

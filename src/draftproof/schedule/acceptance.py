@@ -15,6 +15,8 @@ DECAY = 0.98  # weight of an observation after one more observation of the same 
 PRIOR = 0.6  # acceptance assumed of a drafter never seen
 PRIOR_WEIGHT = 2.0  # in observations
 
+_NOTHING = (0.0, 0.0)
+
 Key = tuple[str, int, int]
 """(drafter, stratum, position)."""
 
@@ -47,9 +49,11 @@ class Acceptance:
     def survivals(self, drafter: str, stratum: int, length: int) -> list[float]:
         """P(at least k+1 tokens accepted) for k = 0..length-1: non-increasing."""
         result: list[float] = []
-        alive = 1.0
+        alive, prior = 1.0, PRIOR
         for position in range(length):
-            alive *= self.estimate(drafter, stratum, position)
+            hits, total = self._seen.get((drafter, stratum, position), _NOTHING)
+            prior = (hits + PRIOR_WEIGHT * prior) / (total + PRIOR_WEIGHT)  # `estimate`, one position after another
+            alive *= prior
             result.append(alive)
         return result
 

@@ -2,7 +2,8 @@
 
 What it is for: speculation that never loses. It weighs the machine's own cost curve against the acceptance seen in
 past rounds, per drafter, match stratum and position; where no length pays it verifies nothing, which costs what plain
-decoding costs, and says why.
+decoding costs, and says why. On runtimes to which a pass of another shape is dear, it decides on a width for many
+rounds (`width`) instead of a length for each.
 
 Guarantees: non-anticipating. Lengths are functions of past rounds, measured seconds, and (for proposals) of their
 length and stratum, which are functions of committed tokens. When off, point-mass proposals are still made (they are
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
+from dataclasses import dataclass
 
 from draftproof.draft.base import Proposal
 from draftproof.errors import InvalidValue
@@ -24,6 +26,7 @@ from draftproof.schedule.allocate import best_rows
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import LONGEST
+from draftproof.schedule.width import Width
 
 PROBE_SHARE = 0.01  # of all time, spent on trying a costly drafter that is switched off
 FIRST_TRY = 3  # tokens drafted before a drafter's cost is known
@@ -56,14 +59,20 @@ class AdaptiveSchedule:
         self.acceptance = Acceptance()
         self._draft_seconds = dict(draft_seconds or {})
         self._measure_again = measure_again
+        self._width = Width(longest)
         self._live: set[int] = set()
         self._asked = False  # whether this round's drafter was asked for anything
         self._rest_seconds = 0.0
         self._elapsed = 0.0
         self._probed = 0.0
-        self._off: dict[int, str] = {}
+        self._off: dict[int, _Refused] = {}
 
     # -- the protocol ------------------------------------------------------------------------------------
+
+    @property
+    def width(self) -> int:
+        """See `schedule.base.Steady`."""
+        return self._width.now if self.costs.switch else 0
 
     def lengths(self, slots: Seq[Slot]) -> list[int]:
         self._live.update(slot.id for slot in slots)
@@ -84,8 +93,14 @@ class AdaptiveSchedule:
             else []
             for i in range(len(slots))
         ]
-        best = best_rows(survivals, lambda rows, longest: self._round(rows, context) + per_token * longest)
-        lengths = [best.lengths[i] if i in costly else caps[i] for i in range(len(slots))]
+        if self.costs.switch:
+            most = self._width.next(survivals, self._with_width(len(slots), context, per_token), self.costs.switch) - 1
+            best_lengths = tuple(min(most, cap) for cap in caps)
+        else:
+            best_lengths = best_rows(
+                survivals, lambda rows, longest: self._round(rows, context) + per_token * longest
+            ).lengths
+        lengths = [best_lengths[i] if i in costly else caps[i] for i in range(len(slots))]
         if not any(lengths[i] for i in costly):
             self._probe(slots, costly, lengths, per_token, context)
         return lengths
@@ -96,10 +111,15 @@ class AdaptiveSchedule:
             self.acceptance.survivals(p.drafter, p.stratum, len(p.tokens)) if p.tokens else [] for p in proposals
         ]
         context = max((slot.length for slot in slots), default=0)
-        best = best_rows(survivals, lambda rows, longest: self._round(rows, context))
+        if self.costs.switch:
+            if all(self._cheap(slot) or not slot.room for slot in slots):  # otherwise `lengths` has decided
+                self._width.next(survivals, self._with_width(len(slots), context), self.costs.switch, leap=True)
+            best = [min(len(p.tokens), self._width.now - 1) for p in proposals]
+        else:
+            best = list(best_rows(survivals, lambda rows, longest: self._round(rows, context)).lengths)
         admitted = [
             len(p.tokens) if p.tokens and not self._cheap(slot) else n
-            for slot, p, n in zip(slots, proposals, best.lengths, strict=True)
+            for slot, p, n in zip(slots, proposals, best, strict=True)
         ]
         for slot, p, n in zip(slots, proposals, admitted, strict=True):
             self._explain(slot, p, n, context, len(slots))
@@ -107,7 +127,8 @@ class AdaptiveSchedule:
 
     def observe(self, record: RoundRecord) -> None:
         context = max((slot.length for slot in record.slots), default=0)
-        self.costs.observe(record.rows, context, record.target_seconds)
+        filled = len(record.slots) * self.width
+        self.costs.observe(max(record.rows, filled), context, record.target_seconds)
         for i, proposal in enumerate(record.proposals):
             verified, accepted = record.admitted[i], record.accepted[i]
             whole = accepted == verified and len(record.emitted[i]) == verified + 1
@@ -121,7 +142,17 @@ class AdaptiveSchedule:
         self._learn_seconds(record)
 
     def off_reason(self, id: int) -> str | None:
-        return self._off.get(id)
+        refused = self._off.get(id)
+        if refused is None:
+            return None
+        plain = self._round(refused.requests, refused.context)
+        one_more = self._round(refused.requests + 1, refused.context)
+        accepted = self.acceptance.estimate(refused.drafter, refused.stratum, 0)
+        return (
+            f"{refused.drafter}: acceptance {accepted:.2f} does not pay; one more row costs "
+            f"{1e3 * (one_more - plain):.2g} ms on a pass of {1e3 * plain:.3g} ms"
+            + (f", a change of width {1e3 * self.costs.switch:.2g} ms" if self.costs.switch else "")
+        )
 
     def forget(self, id: int) -> None:
         self._off.pop(id, None)
@@ -133,6 +164,10 @@ class AdaptiveSchedule:
 
     def _round(self, rows: int, context: int) -> float:
         return self.costs.seconds(rows, context) + self._rest_seconds
+
+    def _with_width(self, requests: int, context: int, per_token: float = 0.0) -> Callable[[int], float]:
+        """Seconds of a round by its width."""
+        return lambda width: self._round(requests * width, context) + per_token * (width - 1)
 
     def _cheap(self, slot: Slot) -> bool:
         known = self._draft_seconds.get(slot.drafter)
@@ -159,6 +194,7 @@ class AdaptiveSchedule:
     def _probe(self, slots: Seq[Slot], costly: Seq[int], lengths: list[int], per_token: float, context: int) -> None:
         """Draft a little for one request if the time lost by probes so far allows it."""
         extra = self._round(len(slots) + 1, context) - self._round(len(slots), context) + per_token
+        extra += 2 * self.costs.switch  # there and back
         if self._probed + extra <= PROBE_SHARE * self._elapsed:
             self._probed += extra
             lengths[costly[0]] = 1
@@ -169,10 +205,14 @@ class AdaptiveSchedule:
             return
         if slot.room == 0 or (not proposal.tokens and self._cheap(slot)):
             return  # no room, or nothing was found this time: that is not a decision
-        plain, one_more = self._round(requests, context), self._round(requests + 1, context)
-        name = proposal.drafter or slot.drafter
-        estimate = self.acceptance.estimate(name, proposal.stratum, 0)
-        self._off[slot.id] = (
-            f"{name}: acceptance {estimate:.2f} does not pay; one more row costs {1e3 * (one_more - plain):.2g} ms "
-            f"on a pass of {1e3 * plain:.3g} ms"
-        )
+        self._off[slot.id] = _Refused(proposal.drafter or slot.drafter, proposal.stratum, context, requests)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """What was not verified, and where: the reason is put into words when somebody asks."""
+
+    drafter: str
+    stratum: int
+    context: int
+    requests: int

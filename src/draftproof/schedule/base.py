@@ -33,7 +33,8 @@ class RoundRecord:
     """What happened in a round, told to the schedule when it is over.
 
     Per request, in the order of the slots: what was proposed, how many tokens were admitted, how many of those were
-    accepted and emitted, and all emitted tokens. rows: of the target pass, prompts included. Seconds: wall time.
+    accepted and emitted, and all emitted tokens. rows: of the target pass, prompts included, filling (`Steady`) not.
+    Seconds: wall time.
     """
 
     slots: Seq[Slot]
@@ -74,4 +75,14 @@ class Schedule(Protocol):
 
     def forget(self, id: int) -> None:
         """The request has ended."""
+        ...
+
+
+@runtime_checkable
+class Steady(Protocol):
+    """A schedule that keeps passes at one width, for runtimes to which a change is dear (`width`). Optional."""
+
+    @property
+    def width(self) -> int:
+        """Tokens that each request's part of the coming pass may be filled up to; 0 or 1: none."""
         ...

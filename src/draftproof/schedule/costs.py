@@ -1,7 +1,8 @@
 """What a round costs on the machine at hand: seconds of a target pass by rows and context.
 
 What it is for: schedules weigh expected tokens against these seconds. A curve is measured on the loaded target in
-well under two seconds, or given (simulation, proofs), and refined from real rounds.
+well under two seconds, or given (simulation, proofs), and refined from real rounds. `switch` is what a pass costs more
+when it has other rows than the one before it: some runtimes then prepare their kernels anew.
 
 Guarantees: never decreasing in rows; between measured points it is linear, beyond them it continues the last slope.
 What it does not do: know why a machine is slow; a drift beyond `DRIFT` marks the curve as stale.
@@ -21,6 +22,8 @@ ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 DRIFT = 0.3  # share by which real rounds may disagree with the curve before it is measured again
 MEMORY = 0.9  # weight kept by what was known when a round adds its own time
 SCRATCH = 16  # tokens of context on which passes are timed
+RUN = 4  # passes of one width in a row, when a curve is measured
+NOTICED = 0.1  # of a pass of one row: a change of width that costs less is taken to cost nothing
 STEADY = 16  # rounds that must agree that the curve is wrong
 
 
@@ -30,9 +33,13 @@ class CostCurve:
     refine=False keeps the points as given: proofs and simulations need schedules that do not read clocks.
     """
 
-    def __init__(self, points: Mapping[int, float], *, refine: bool = True) -> None:
+    def __init__(self, points: Mapping[int, float], *, refine: bool = True, switch: float = 0.0) -> None:
         if not points or any(rows < 1 or seconds <= 0 for rows, seconds in points.items()):
             raise InvalidValue(f"cost curve {dict(points)}", "{rows >= 1: seconds > 0}, at least one point")
+        if not switch >= 0:
+            raise InvalidValue(f"switch={switch}", "seconds >= 0")
+        self.switch = switch
+        self._last_rows = 0
         self._rows = tuple(sorted(points))
         self._seconds = tuple(_rising([points[rows] for rows in self._rows]))
         self.refine = refine
@@ -55,7 +62,8 @@ class CostCurve:
 
     def observe(self, rows: int, context: int, seconds: float) -> None:
         """A real pass took this long. Prompts (passes far wider than the curve) are not rounds and are left out."""
-        if not self.refine or rows > self._rows[-1] or seconds <= 0:
+        changed, self._last_rows = rows != self._last_rows, rows
+        if not self.refine or rows > self._rows[-1] or seconds <= 0 or (self.switch and changed):
             return
         bucket = _bucket(context)
         ratio = seconds / self._base(rows)
@@ -91,16 +99,22 @@ def measure(
     wanted = [rows for rows in ROWS if rows <= max(longest + 1, 2)]
     if target.context_limit is not None:
         wanted = [rows for rows in wanted if rows + SCRATCH <= target.context_limit] or [1]
-    return CostCurve(time_passes(target, 1, wanted, budget=budget, clock=clock))
+    seconds, switch = time_passes(target, 1, wanted, budget=budget, clock=clock)
+    return CostCurve(seconds, switch=switch)
 
 
 def time_passes(
     target: Target, sequences: int, rows: Seq[int], *, budget: float = 1.0, clock: Callable[[], float] = perf_counter
-) -> dict[int, float]:
-    """Median seconds of passes of so many sequences, by rows of each: interleaved repeats in `budget` seconds."""
+) -> tuple[dict[int, float], float]:
+    """Median seconds of passes of so many sequences, by rows of each, and what a change of rows costs more.
+
+    In `budget` seconds: RUN passes of every width in turn, repeated. The first of a run has other rows than the pass
+    before it. Less than NOTICED of the narrowest pass is noise, and given as 0.
+    """
     token = next(i for i in range(target.vocab_size) if i not in target.eos_ids or target.vocab_size == 1)
     handles = [target.open() for _ in range(sequences)]
     times: dict[int, list[float]] = {each: [] for each in rows}
+    firsts: dict[int, list[float]] = {each: [] for each in rows}
 
     def once(each: int) -> float:
         started = clock()
@@ -116,11 +130,15 @@ def time_passes(
         ends = clock() + budget
         while clock() < ends or not all(times.values()):
             for each in rows:
-                times[each].append(once(each))
+                first, *others = [once(each) for _ in range(RUN)]
+                firsts[each].append(first)
+                times[each] += others
     finally:
         for handle in handles:
             target.close(handle)
-    return {each: statistics.median(seconds) for each, seconds in times.items()}
+    medians = {each: statistics.median(seconds) for each, seconds in times.items()}
+    switch = statistics.median(statistics.median(firsts[each]) - medians[each] for each in rows)
+    return medians, switch if len(rows) > 1 and switch > NOTICED * medians[rows[0]] else 0.0
 
 
 def _rising(seconds: Seq[float]) -> list[float]:

@@ -47,8 +47,9 @@ def load_or_measure(target: Target, runtime: str, longest: int) -> CostCurve:
 def read(file: Path) -> CostCurve | None:
     """The curve in a file; None if there is none or it is damaged."""
     try:
-        points = json.loads(file.read_text(encoding="utf-8"))["seconds_by_rows"]
-        return CostCurve({int(rows): float(seconds) for rows, seconds in points.items()})
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        points = {int(rows): float(seconds) for rows, seconds in kept["seconds_by_rows"].items()}
+        return CostCurve(points, switch=float(kept["switch_seconds"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -57,4 +58,6 @@ def write(file: Path, curve: CostCurve) -> None:
     """Keep a curve; the file appears whole or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with fresh_file(file) as unfinished:
-        unfinished.write_text(json.dumps({"seconds_by_rows": curve.points}), encoding="utf-8")
+        unfinished.write_text(
+            json.dumps({"seconds_by_rows": curve.points, "switch_seconds": curve.switch}), encoding="utf-8"
+        )

@@ -12,6 +12,9 @@ past a dip, which would let a drafted token decide whether it is verified (the f
 The `budget` form is for jagged cost curves and engines that must know a pass's size early: the number of rows comes
 from the confidences of earlier rounds, and this round's largest survivals fill it.
 
+Where a pass of another shape than the last one is dear, both forms verify as many tokens as fit in a width that past
+rounds have decided (`width`), and draft one more, to learn what a wider one would make.
+
 Source: dspark.md, "Scheduler"; arXiv:2607.05147.
 """
 
@@ -31,6 +34,7 @@ from draftproof.schedule.allocate import best_rows
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import LONGEST
+from draftproof.schedule.width import Width
 
 Form = Literal["causal", "budget"]
 PROBE_SHARE = 0.01  # of all time, spent on trying a drafter that is switched off
@@ -65,6 +69,7 @@ class PrefixSchedule:
         self._probed = 0.0
         self._rows_per_request: float | None = None
         self._balance = _Balance()
+        self._width = Width(longest, now=longest + 1)
         self._off: dict[int, str] = {}
 
     @property
@@ -74,14 +79,22 @@ class PrefixSchedule:
 
     # -- the protocol ------------------------------------------------------------------------------------
 
+    @property
+    def width(self) -> int:
+        """See `schedule.base.Steady`."""
+        return self._width.now if self.costs.switch else 0
+
     def lengths(self, slots: Seq[Slot]) -> list[int]:
         """All of the block, or none of it where the rounds of late made fewer tokens a second than plain ones would."""
         caps = [min(self.longest, slot.room) for slot in slots]
-        if not any(caps) or self._balance.pays:
+        if self.costs.switch and self._width.now > 1:
+            return [min(cap, self._width.now) for cap in caps]
+        if not any(caps) or (self._balance.pays and not self.costs.switch):
             return caps
         drafting = self._draft_seconds or 0.0
-        if self._probed + drafting <= PROBE_SHARE * self._elapsed:
-            self._probed += drafting
+        extra = drafting + 2 * self.costs.switch
+        if self._probed + extra <= PROBE_SHARE * self._elapsed:
+            self._probed += extra
             return caps
         for slot, cap in zip(slots, caps, strict=True):
             if cap:
@@ -93,6 +106,9 @@ class PrefixSchedule:
         for slot, proposal in zip(slots, proposals, strict=True):
             if proposal.tokens:
                 self._off.pop(slot.id, None)
+        if self.costs.switch:
+            most = max(self._width.now - 1, 1)  # one where a drafter that is off is tried again
+            return [min(len(proposal.tokens), most) for proposal in proposals]
         survivals = [self._survivals(proposal) for proposal in proposals]
         if self.form == "budget":
             return self._fill(survivals, self._budget(len(slots)))
@@ -102,10 +118,10 @@ class PrefixSchedule:
         """Learn acceptance, seconds, and (budget form) how many rows the confidences of this round were worth."""
         for proposal, verified, accepted in zip(record.proposals, record.admitted, record.accepted, strict=True):
             self.acceptance.observe(proposal.drafter, proposal.stratum, verified, accepted)
-        context = _context(record.slots)
+        context, requests = _context(record.slots), len(record.slots)
         drafted = any(proposal.tokens for proposal in record.proposals)
         if self.costs.refine:
-            self.costs.observe(record.rows, context, record.target_seconds)
+            self.costs.observe(max(record.rows, requests * self.width), context, record.target_seconds)
             self._elapsed += record.target_seconds + record.draft_seconds + record.other_seconds
             self._rest_seconds = _blend(self._rest_seconds, record.other_seconds)
             if drafted:
@@ -113,12 +129,21 @@ class PrefixSchedule:
                 self._draft_seconds = record.draft_seconds if known is None else _blend(known, record.draft_seconds)
         if not drafted:
             return
-        requests, drafting = len(record.slots), self._draft_seconds or 0.0
-        spent = self._round(requests + sum(record.admitted), context) + drafting
+        drafting = self._draft_seconds or 0.0
+        rows = max(requests + sum(record.admitted), requests * self.width)
+        spent = self._round(rows, context) + drafting
         pairs = zip(record.proposals, record.admitted, strict=True)
         promised = sum(sum(islice(self._survivals(proposal), n)) for proposal, n in pairs)
         self._balance.add(requests, promised, sum(record.accepted), spent, self._round(requests, context))
-        if self.form == "budget":
+        if self.costs.switch:
+            # The round is over: its confidences are history now.
+            kept = self._balance.kept
+            self._width.next(
+                [[kept * a for a in self._survivals(proposal)] for proposal in record.proposals],
+                lambda width: self._round(requests * width, context) + drafting * (width > 1),
+                self.costs.switch,
+            )
+        elif self.form == "budget":
             # The round is over: all its confidences are history now, and searching them all is allowed.
             survivals = [list(self._survivals(proposal)) for proposal in record.proposals]
             best = best_rows(survivals, lambda rows, longest: self._round(rows, context) + drafting)
@@ -212,10 +237,14 @@ class _Balance:
         self.long_accepted = LONG * self.long_accepted + accepted
 
     @property
+    def kept(self) -> float:
+        """The share of promises that was kept over many rounds."""
+        return (self.long_accepted + BELIEF) / (self.long_promised + BELIEF)
+
+    @property
     def tokens(self) -> float:
         """Of the rounds that drafted."""
-        kept = (self.long_accepted + BELIEF) / (self.long_promised + BELIEF)
-        return self.plain_tokens + kept * self.promised
+        return self.plain_tokens + self.kept * self.promised
 
     @property
     def pays(self) -> bool:

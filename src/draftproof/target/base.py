@@ -72,11 +72,15 @@ class Feed:
     `tokens` are appended to the sequence's cache; row j of the answer is the next-token row after
     `tokens[len(tokens) - rows + j]`. A prompt of 500 tokens is fed with rows=1: only its last row is
     computed by the output head.
+
+    width: for runtimes to which a pass of another shape than the last one is dear: the part may be filled up to so
+    many tokens, which nobody sees. A hint about time; it changes no row.
     """
 
     handle: int
     tokens: Seq[int]
     rows: int
+    width: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.rows <= len(self.tokens):

@@ -174,7 +174,7 @@ def _pieces(feed: Feed) -> list[Part]:
     """A feed cut into parts of at most CHUNK tokens, with the wanted rows of each."""
     total = len(feed.tokens)
     if total <= CHUNK:
-        return [Part(feed.handle, feed.tokens, feed.rows)]
+        return [Part(feed.handle, feed.tokens, feed.rows, feed.width)]
     first_row = total - feed.rows
     cuts = [(start, min(start + CHUNK, total)) for start in range(0, total, CHUNK)]
     return [Part(feed.handle, feed.tokens[a:b], max(0, b - max(a, first_row))) for a, b in cuts]

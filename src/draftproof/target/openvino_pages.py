@@ -5,6 +5,9 @@ through a table of block numbers; a pass is one flat list of new tokens with the
 sequences of any lengths share it without padding. The scheme is PagedAttention (Kwon et al., "Efficient
 Memory Management for Large Language Model Serving with PagedAttention", SOSP 2023, section 4).
 
+The runtime prepares its kernels anew for a pass whose shape is not that of the last one, which on a small model costs
+half a pass. So parts may be filled up to a width, and blocks are taken several at a time.
+
 Guarantees: rolling back, opening and closing touch no tensor; a slot after a sequence's length is
 written before it is read, so nothing rolled back is ever attended to; a pass that raises changes no
 length. What it does not do: check its caller, or give memory back before the process ends.
@@ -23,16 +26,20 @@ from draftproof.target.openvino_graph import PAGED_INPUTS, ROW_IDS, GraphFacts
 from draftproof.target.openvino_hidden import HIDDEN
 
 _FIRST_BLOCKS = 8
+_AT_ONCE = 4  # blocks that a sequence takes together
 _GROWTH = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """New tokens of one sequence in a pass, and how many of their last rows are wanted (maybe 0)."""
+    """New tokens of one sequence in a pass, how many of their last rows are wanted (maybe 0), and how many tokens
+    the part is filled up to.
+    """
 
     handle: int
     tokens: Seq[int]
     rows: int
+    width: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,7 @@ class Pages:
         """Shorten a sequence to `length` tokens."""
         sequence = self._sequences[handle]
         sequence.length = length
-        used = -(-length // self.block)
+        used = self._blocks_for(length)
         if used < len(sequence.blocks):
             self._free += sequence.blocks[used:]
             del sequence.blocks[used:]
@@ -126,13 +133,13 @@ class Pages:
         longest = 0
         for part in parts:
             sequence = self._sequences[part.handle]
+            before, real = sequence.length, len(ids) + len(part.tokens)
             # A token that follows has no say in the rows before it, and its slot is written again before it is read.
-            filling = [part.tokens[-1]] * (self._least - len(part.tokens))
-            before = sequence.length
-            real, after = len(ids) + len(part.tokens), before + len(part.tokens) + len(filling)
+            filling = max(0, self._least - len(part.tokens), part.width - len(part.tokens))
+            after = before + len(part.tokens) + filling
             self._reserve(sequence, after)
-            ids += [*part.tokens, *filling]
-            positions += range(before, after)
+            ids += [*part.tokens, *[part.tokens[-1]] * filling]
+            positions += [*range(before, after - filling), *[after - filling - 1] * filling]
             past.append(before)
             begins.append(len(ids))
             table += sequence.blocks
@@ -173,11 +180,15 @@ class Pages:
 
     def _reserve(self, sequence: _Paged, length: int) -> None:
         """Blocks for `length` tokens."""
-        missing = -(-length // self.block) - len(sequence.blocks)
+        missing = self._blocks_for(length) - len(sequence.blocks)
         if missing > len(self._free):
             self._grow(missing - len(self._free))
         for _ in range(missing):
             sequence.blocks.append(self._free.pop())
+
+    def _blocks_for(self, length: int) -> int:
+        """So many that the table of a growing sequence seldom changes its shape."""
+        return -(-length // (self.block * _AT_ONCE)) * _AT_ONCE
 
     def _grow(self, missing: int) -> None:
         """More blocks, at least `missing`; one cache is copied at a time."""
