@@ -196,3 +196,16 @@ def test_a_stale_curve_is_measured_again_only_when_no_request_is_live():
     assert schedule.costs is not fresh
     schedule.forget(1)
     assert schedule.costs is fresh
+
+
+def test_what_a_costly_drafter_did_not_find_counts_against_asking_it():
+    """A drafter that is right whenever it proposes, which is once in ten rounds, is not worth three rows in each."""
+    schedule = AdaptiveSchedule(CURVE, 4, draft_seconds={"d": 0.5})
+    slots = [Slot(0, 50, 64, "d")]
+    for i in range(200):
+        (asked,) = schedule.lengths(slots)
+        found = asked and i % 10 == 0
+        proposal = Proposal([7] * asked, None, "d") if found else Proposal()
+        (n,) = schedule.admit(slots, [proposal])
+        schedule.observe(RoundRecord(slots, [proposal], [n], [n], [[7] * (n + 1)], 1 + n, 12.0, 0.5, 0.0))
+    assert schedule.lengths(slots) == [0]

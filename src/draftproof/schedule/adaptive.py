@@ -30,8 +30,9 @@ from draftproof.schedule.width import Width
 
 PROBE_SHARE = 0.01  # of all time, spent on trying a costly drafter that is switched off
 FIRST_TRY = 3  # tokens drafted before a drafter's cost is known
-CHEAP = 0.01  # of a plain pass: drafters below this per token always propose
+CHEAP = 0.015  # of a plain pass: drafters below this per token always propose
 POOLED = -1  # stratum under which all proposals of a (chain of) drafter(s) count, for deciding before drafting
+BELIEF = 1.0  # token's worth of belief in estimates, before anything was seen
 MEMORY = 0.9  # weight kept by the running averages of seconds
 
 
@@ -60,8 +61,9 @@ class AdaptiveSchedule:
         self._draft_seconds = dict(draft_seconds or {})
         self._measure_again = measure_again
         self._width = Width(longest)
+        self._promises = _Promises()
         self._live: set[int] = set()
-        self._asked = False  # whether this round's drafter was asked for anything
+        self._asked: list[int] = []  # tokens that this round's drafter was asked for, by request
         self._rest_seconds = 0.0
         self._elapsed = 0.0
         self._probed = 0.0
@@ -77,7 +79,7 @@ class AdaptiveSchedule:
     def lengths(self, slots: Seq[Slot]) -> list[int]:
         self._live.update(slot.id for slot in slots)
         lengths = self._lengths(slots)
-        self._asked = any(lengths)
+        self._asked = lengths
         return lengths
 
     def _lengths(self, slots: Seq[Slot]) -> list[int]:
@@ -113,7 +115,9 @@ class AdaptiveSchedule:
         context = max((slot.length for slot in slots), default=0)
         if self.costs.switch:
             if all(self._cheap(slot) or not slot.room for slot in slots):  # otherwise `lengths` has decided
-                self._width.next(survivals, self._with_width(len(slots), context), self.costs.switch, leap=True)
+                kept = self._promises.kept
+                hoped = [[kept * a for a in row] for row in survivals]
+                self._width.next(hoped, self._with_width(len(slots), context), self.costs.switch, leap=True)
             best = [min(len(p.tokens), self._width.now - 1) for p in proposals]
         else:
             best = list(best_rows(survivals, lambda rows, longest: self._round(rows, context)).lengths)
@@ -123,12 +127,15 @@ class AdaptiveSchedule:
         ]
         for slot, p, n in zip(slots, proposals, admitted, strict=True):
             self._explain(slot, p, n, context, len(slots))
+        self._promises.made = sum(sum(row[:n]) for row, n in zip(survivals, admitted, strict=True))
         return admitted
 
     def observe(self, record: RoundRecord) -> None:
         context = max((slot.length for slot in record.slots), default=0)
         filled = len(record.slots) * self.width
         self.costs.observe(max(record.rows, filled), context, record.target_seconds)
+        if any(record.admitted):
+            self._promises.settle(sum(record.accepted))
         for i, proposal in enumerate(record.proposals):
             verified, accepted = record.admitted[i], record.accepted[i]
             whole = accepted == verified and len(record.emitted[i]) == verified + 1
@@ -138,7 +145,9 @@ class AdaptiveSchedule:
                 hit = proposal.tokens[verified] == record.emitted[i][verified]
                 verified, accepted = verified + 1, accepted + hit
             self.acceptance.observe(proposal.drafter, proposal.stratum, verified, accepted)
-            self.acceptance.observe(record.slots[i].drafter, POOLED, verified, accepted)
+            # Asked for more than it proposed: for the decision to ask, what is not there was not accepted.
+            short = i < len(self._asked) and len(proposal.tokens) < self._asked[i] and verified >= len(proposal.tokens)
+            self.acceptance.observe(record.slots[i].drafter, POOLED, verified + short, accepted)
         self._learn_seconds(record)
 
     def off_reason(self, id: int) -> str | None:
@@ -181,7 +190,7 @@ class AdaptiveSchedule:
             return
         self._elapsed += record.target_seconds + record.draft_seconds + record.other_seconds
         self._rest_seconds = MEMORY * self._rest_seconds + (1 - MEMORY) * record.other_seconds
-        if not self._asked:
+        if not any(self._asked):
             return
         drafted = max((len(p.tokens) for p in record.proposals), default=0)
         name = record.slots[0].drafter
@@ -206,6 +215,27 @@ class AdaptiveSchedule:
         if slot.room == 0 or (not proposal.tokens and self._cheap(slot)):
             return  # no room, or nothing was found this time: that is not a decision
         self._off[slot.id] = _Refused(proposal.drafter or slot.drafter, proposal.stratum, context, requests)
+
+
+@dataclass(slots=True)
+class _Promises:
+    """Accepted tokens that estimates promised, and those that came: what is not known of a stratum is hoped for, and
+    a drafter with many strata would be hoped for long.
+    """
+
+    made: float = 0.0  # in this round
+    promised: float = 0.0
+    accepted: float = 0.0
+
+    def settle(self, accepted: int) -> None:
+        """The round is over."""
+        self.promised = MEMORY * self.promised + self.made
+        self.accepted = MEMORY * self.accepted + accepted
+
+    @property
+    def kept(self) -> float:
+        """The share that came of late, at most 1."""
+        return min(1.0, (self.accepted + BELIEF) / (self.promised + BELIEF))
 
 
 @dataclass(frozen=True, slots=True)
