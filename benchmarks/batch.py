@@ -1,6 +1,6 @@
 """Several requests in one pass: what eight together gain over one, and what it costs when they accept unequally.
 
-Run: python benchmarks/batch.py [--weights int8] [--requests 8] [--rounds 48] [--repeats 7].
+Run: python benchmarks/batch.py [--weights int8] [--activations int8] [--requests 8] [--rounds 48] [--repeats 7].
 
 Plain: tokens per second of `--requests` requests decoded together, over those of one alone; no speculation, T = 0.
 
@@ -79,11 +79,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--weights", default="int8")
+    parser.add_argument("--activations", default="int8", choices=["float32", "int8"])
     parser.add_argument("--requests", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=48)
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
-    target, tokenizer = load_target(options.model, LoadOptions(backend="openvino", weights=options.weights))
+    target, tokenizer = load_target(
+        options.model, LoadOptions(backend="openvino", weights=options.weights, activations=options.activations)
+    )
     texts = [prompt for workload in builtin() for prompt in workload.prompts]
     prompts = [tokenizer.prompt(text) for text in texts][: options.requests]
     answers = plain(target, prompts, (options.rounds + 2) * (LENGTH + 1))

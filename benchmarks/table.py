@@ -39,7 +39,9 @@ def request(options: argparse.Namespace) -> bench.BenchRequest:
     """What is measured for the tables."""
     return bench.BenchRequest(
         model=options.model,
-        load=LoadOptions(backend="openvino", weights=options.weights, threads=options.threads),
+        load=LoadOptions(
+            backend="openvino", weights=options.weights, activations=options.activations, threads=options.threads
+        ),
         specs=bench.specs(["lookup", "suffix", "wrong"], "token", "adaptive", 8, []),
         run=RunOptions(
             workloads=tuple(w.first(options.limit) for w in workloads.builtin()),
@@ -57,6 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--weights", default="int8")
+    parser.add_argument("--activations", default="int8", choices=["float32", "int8"])
     parser.add_argument("--threads", type=int)
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=5)

@@ -35,16 +35,25 @@ SEED = 20261129
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", default="transformers")
+    parser.add_argument("--weights", help="openvino: file, int8, int4 or float16")
+    parser.add_argument("--activations", help="openvino: float32 or int8")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--prompts", type=int, default=20)
     parser.add_argument("--temperature", type=float, action="append", help="0 (token) or 1 (coupled); default: both")
     parser.add_argument("--threads", type=int)
     arguments = parser.parse_args()
-    target, tokenizer = load_target("smollm2", LoadOptions(backend=arguments.backend, threads=arguments.threads))
+    options = LoadOptions(
+        backend=arguments.backend,
+        weights=arguments.weights,
+        activations=arguments.activations,
+        threads=arguments.threads,
+    )
+    target, tokenizer = load_target("smollm2", options)
+    kind = "-".join(part for part in (arguments.backend, arguments.weights, arguments.activations) if part)
     prompts = [tokenizer.chat([{"role": "user", "content": text}]) for text in PROMPTS[: arguments.prompts]]
     for temperature in arguments.temperature or (0.0, 1.0):
         verifier = "token" if temperature == 0 else "coupled"
-        record = Record(f"equality-{arguments.backend}-T{temperature:g}")
+        record = Record(f"equality-{kind}-T{temperature:g}")
         params = SamplingParams(temperature=temperature, max_tokens=arguments.tokens, seed=SEED)
         plain: list[Result] | None = None
         for name in ("lookup", "suffix", "model"):
