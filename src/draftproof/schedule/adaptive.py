@@ -26,7 +26,7 @@ from draftproof.schedule.allocate import best_rows
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import LONGEST
-from draftproof.schedule.width import Width
+from draftproof.schedule.width import DraftSeconds, Width
 
 PROBE_SHARE = 0.01  # of all time, spent on trying a costly drafter that is switched off
 FIRST_TRY = 3  # tokens drafted before a drafter's cost is known
@@ -61,6 +61,7 @@ class AdaptiveSchedule:
         self._draft_seconds = dict(draft_seconds or {})
         self._measure_again = measure_again
         self._width = Width(longest)
+        self._drafting = DraftSeconds()
         self._promises = _Promises()
         self._live: set[int] = set()
         self._asked: list[int] = []  # tokens that this round's drafter was asked for, by request
@@ -176,7 +177,12 @@ class AdaptiveSchedule:
 
     def _with_width(self, requests: int, context: int, per_token: float = 0.0) -> Callable[[int], float]:
         """Seconds of a round by its width."""
-        return lambda width: self._round(requests * width, context) + per_token * (width - 1)
+
+        def seconds(width: int) -> float:
+            drafting = self._drafting(width - 1) if per_token else 0.0
+            return self._round(requests * width, context) + (per_token * (width - 1) if drafting is None else drafting)
+
+        return seconds
 
     def _cheap(self, slot: Slot) -> bool:
         known = self._draft_seconds.get(slot.drafter)
@@ -193,6 +199,8 @@ class AdaptiveSchedule:
         if not any(self._asked):
             return
         drafted = max((len(p.tokens) for p in record.proposals), default=0)
+        if drafted:
+            self._drafting.observe(drafted, record.draft_seconds)
         name = record.slots[0].drafter
         per_token = record.draft_seconds / max(drafted, 1)
         known = self._draft_seconds.get(name)

@@ -13,7 +13,7 @@ The `budget` form is for jagged cost curves and engines that must know a pass's 
 from the confidences of earlier rounds, and this round's largest survivals fill it.
 
 Where a pass of another shape than the last one is dear, both forms verify as many tokens as fit in a width that past
-rounds have decided (`width`), and draft one more, to learn what a wider one would make.
+rounds have decided (`width`), and draft no more than that. What a wider one would make follows from past acceptance.
 
 Source: dspark.md, "Scheduler"; arXiv:2607.05147.
 """
@@ -34,12 +34,13 @@ from draftproof.schedule.allocate import best_rows
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import LONGEST
-from draftproof.schedule.width import Width
+from draftproof.schedule.width import DraftSeconds, Width
 
 Form = Literal["causal", "budget"]
 PROBE_SHARE = 0.01  # of all time, spent on trying a drafter that is switched off
 MEMORY = 0.9  # weight kept by the running averages of seconds and rows
 KEPT = 0.95  # weight of a round one round later in the balance: about the last 20 decide
+FIRST = 3  # tokens drafted at first, where a width is kept
 LONG = 0.998  # the same for how far confidences are trusted: about the last 500 rounds
 BELIEF = 4.0  # tokens' worth of belief that confidences are true, before anything was seen
 
@@ -69,7 +70,8 @@ class PrefixSchedule:
         self._probed = 0.0
         self._rows_per_request: float | None = None
         self._balance = _Balance()
-        self._width = Width(longest, now=longest + 1)
+        self._width = Width(longest, now=min(longest, FIRST) + 1)
+        self._drafting = DraftSeconds()
         self._off: dict[int, str] = {}
 
     @property
@@ -88,7 +90,7 @@ class PrefixSchedule:
         """All of the block, or none of it where the rounds of late made fewer tokens a second than plain ones would."""
         caps = [min(self.longest, slot.room) for slot in slots]
         if self.costs.switch and self._width.now > 1:
-            return [min(cap, self._width.now) for cap in caps]
+            return [min(cap, self._width.now - 1) for cap in caps]
         if not any(caps) or (self._balance.pays and not self.costs.switch):
             return caps
         drafting = self._draft_seconds or 0.0
@@ -137,10 +139,10 @@ class PrefixSchedule:
         self._balance.add(requests, promised, sum(record.accepted), spent, self._round(requests, context))
         if self.costs.switch:
             # The round is over: its confidences are history now.
-            kept = self._balance.kept
+            self._drafting.observe(max(len(p.tokens) for p in record.proposals), record.draft_seconds)
             self._width.next(
-                [[kept * a for a in self._survivals(proposal)] for proposal in record.proposals],
-                lambda width: self._round(requests * width, context) + drafting * (width > 1),
+                [self._beyond(proposal) for proposal in record.proposals],
+                lambda width: self._round(requests * width, context) + (self._drafting(width - 1) or 0.0),
                 self.costs.switch,
             )
         elif self.form == "budget":
@@ -207,6 +209,15 @@ class PrefixSchedule:
                     )
                 alive = alive * confidence
             yield alive
+
+    def _beyond(self, proposal: Proposal) -> list[float]:
+        """Survivals of a past proposal, as many as were kept of such promises, continued to the longest draft."""
+        known = [self._balance.kept * a for a in self._survivals(proposal)]
+        alive = known[-1] if known else 0.0
+        for k in range(len(known), self.longest):
+            alive *= self.acceptance.estimate(proposal.drafter, proposal.stratum, k)
+            known.append(alive)
+        return known
 
     def _round(self, rows: int, context: int) -> float:
         return self.costs.seconds(rows, context) + self._rest_seconds
