@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from draftproof.dist import Dist
 from draftproof.errors import InvalidValue
-from draftproof.proof.bets import NAMES, SETS, Bets, Payoff
+from draftproof.proof.bets import NAMES, SETS, Bets, Limits, Payoff, bounds_of
 from draftproof.proof.drift import POWER, BiasBound, Drift
 from draftproof.proof.pit import ORDERS, LearnedPit, Pit, PitHistogram, intervals, shares_of
 from draftproof.proof.wealth import WATCH_WEIGHTS, WATCHES, BetWealth, Growth, Watch, log_sum_exp
@@ -50,7 +50,6 @@ SHOWN = ("the argmax", "the nucleus 0.9", "tokens with q > p")  # whose detectab
 TRAJECTORY = 512  # most points kept of the path of the e-value
 TOGETHER = 32  # tokens settled at once: what is done for each alone is mostly overhead
 _NO_SPANS = np.zeros((len(ORDERS), 2))
-_NO_DEVIATION, _NO_SLACK = np.zeros(len(NAMES)), np.zeros(len(SETS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +133,9 @@ class SequentialResult:
 
 @dataclass(frozen=True, slots=True)
 class _Paid:
-    """Of one position. ratios, deviation: (bets,). hits, slack: (sets,). spans: (orders, 2), or shares: (orders, bins).
+    """Of one position. ratios: (bets,). hits: (sets,). spans: (orders, 2), or shares: (orders, bins).
 
-    impossible: p rules the token out. watches: see `watches_of`.
+    impossible: p rules the token out. watches: see `watches_of`. limits: None where no noise is allowed for.
     """
 
     ratios: Floats
@@ -146,8 +145,7 @@ class _Paid:
     shares: Floats | None
     watches: tuple[int, ...]
     noise: float
-    deviation: Floats
-    slack: Floats
+    limits: Limits | None
 
 
 class SequentialTest:
@@ -233,9 +231,9 @@ class SequentialTest:
             payoff, shares = _averaged(bets, tokens)
             spans = _NO_SPANS
         watches = watches_of(origin, previous)
-        limits = (bets.deviation, bets.slack) if row_noise > 0 else (_NO_DEVIATION, _NO_SLACK)
+        limits = bets.limits if row_noise > 0 else None
         self._waiting.append(
-            _Paid(payoff.ratios, payoff.hits, payoff.impossible, spans, shares, watches, row_noise, *limits)
+            _Paid(payoff.ratios, payoff.hits, payoff.impossible, spans, shares, watches, row_noise, limits)
         )
         if len(self._waiting) == TOGETHER:
             self._take_in()
@@ -280,11 +278,14 @@ class SequentialTest:
     def _take_in_group(self, group: list[_Paid], *, impossible: bool) -> None:
         watched = [np.flatnonzero([w in paid.watches for paid in group]) for w in range(len(WATCHES))]
         noise = np.array([paid.noise for paid in group])
-        slack = np.array([paid.slack for paid in group])
+        deviation, slack = np.zeros((len(group), len(NAMES))), np.zeros((len(group), len(SETS)))
+        limits = [paid.limits for paid in group if paid.limits is not None]
+        if limits:
+            noisy = [paid.limits is not None for paid in group]
+            deviation[noisy], slack[noisy] = bounds_of(limits)
         hits = np.array([paid.hits for paid in group])
         terms = [self._drift.settle(hits, np.full(len(group), impossible), watched, noise, slack)]
         if not impossible:
-            deviation = np.array([paid.deviation for paid in group])
             terms.append(self._bets.settle(np.array([paid.ratios for paid in group]), watched, noise, deviation))
             terms.append(self._learned.settle(_shares(group), watched, noise))
         # Only what a token is staked at changes: the sums of the other watches are kept.
