@@ -2,7 +2,7 @@
 
 As in an audit, every row is put to the test as it comes.
 
-python evidence/audit_cost.py --out evidence/audit_cost.json [--model smollm2] [--backend auto]
+python evidence/audit_cost.py --out evidence/audit_cost_BACKEND.json [--model smollm2] [--backend auto]
 """
 
 from __future__ import annotations
