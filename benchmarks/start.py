@@ -1,8 +1,9 @@
 """From the command to the answer: seconds until the first text and until the end, and peak memory of the process.
 
-Run: python benchmarks/start.py [--weights int8] [--repeats 5] [--python PATH]. Starts `draftproof generate` in fresh
-processes; the model has been converted before, so this is what every start but the first takes. Memory is the peak of
-the resident set (all of it, and what no file backs), as the kernel counts it, next to the size of the weights' file.
+Run: python benchmarks/start.py [--weights int8] [--activations int8] [--repeats 5] [--python PATH]. Starts `draftproof
+generate` in fresh processes; the model has been converted before, so this is what every start but the first takes.
+Memory is the peak of the resident set (all of it, and what no file backs), as the kernel counts it, next to the size of
+the weights' file.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ finally:
 """
 
 
-def start(python: str, weights: str, tokens: int) -> tuple[float, float, float, float]:
+def start(python: str, weights: str, activations: str, tokens: int) -> tuple[float, float, float, float]:
     """(seconds to the first text, seconds to the end, peak megabytes, those that no file backs) of one process."""
     command = [python, "-c", CHILD, "generate", PROMPT, "--max-tokens", str(tokens), "--seed", "1"]
     command += ["--weights", weights] if weights != "file" else []
+    command += ["--activations", activations] if activations != "float32" else []
     started = perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -60,14 +62,15 @@ def main() -> None:
     """Measure, print, and exit with 1 if a bound is broken."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--weights", default="file", choices=["file", "int8", "int4", "float16"])
+    parser.add_argument("--activations", default="float32", choices=["float32", "int8"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--python", default=sys.executable)
     options = parser.parse_args()
     file = prepare("smollm2", weights=options.weights).folder / "openvino_model.bin"
     megabytes = Path(file).stat().st_size / 2**20
-    start(options.python, options.weights, 8)
-    runs = [start(options.python, options.weights, options.tokens) for _ in range(options.repeats)]
+    start(options.python, options.weights, options.activations, 8)
+    runs = [start(options.python, options.weights, options.activations, options.tokens) for _ in range(options.repeats)]
     first, ended, peak, own = (statistics.median(values) for values in zip(*runs, strict=True))
     print(
         f"first text after {first:.2f} s, {options.tokens} tokens at most after {ended:.2f} s (bound {MOST_SECONDS} s)"
