@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from draftproof import __version__
-from draftproof.audit.noise import measure_noise
 from draftproof.audit.scoring import feed, run_engine
 from draftproof.draft.base import Drafter
 from draftproof.draft.lookup import LookupDrafter
@@ -35,6 +34,7 @@ from draftproof.registry import make_verifier
 from draftproof.sampling.params import SamplingParams
 from draftproof.schedule.fixed import FixedSchedule
 from draftproof.target.base import Target
+from draftproof.target.noise import measure_noise
 
 LEVEL = 1e-3
 PART = 2500  # tokens

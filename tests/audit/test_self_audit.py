@@ -9,7 +9,6 @@ import pytest
 from audit_tables import SIZE, Markov
 
 from draftproof.audit.equality import compare_decoding
-from draftproof.audit.noise import RowNoise, measure_noise
 from draftproof.audit.scoring import run_engine, target_distributions
 from draftproof.audit.self_audit import SelfAudit, SelfAuditPlan, audit_self
 from draftproof.draft.model import ModelDrafter
@@ -19,6 +18,7 @@ from draftproof.errors import InvalidValue
 from draftproof.proof.mutants import StaleCacheTarget
 from draftproof.sampling.params import SamplingParams
 from draftproof.target.base import Feed, LogitRows, Rows
+from draftproof.target.noise import RowNoise, measure_noise
 from draftproof.target.table import TableModel, TableTarget
 from draftproof.verify import CoupledVerifier, TokenVerifier
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from draftproof.audit.noise import RowNoise
 from draftproof.audit.scoring import Answer, target_distributions
 from draftproof.chance import Address, Purpose, SeededChance
 from draftproof.dist import Dist
 from draftproof.engine import Engine
 from draftproof.sampling.params import SamplingParams
 from draftproof.target.base import Feed, Target
+from draftproof.target.noise import RowNoise
 
 UNBRIDGEABLE = 64.0  # log-probability units: a race that needs more than this to turn is not a matter of rounding
 

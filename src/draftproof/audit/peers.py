@@ -16,13 +16,13 @@ from itertools import cycle
 from time import perf_counter
 from typing import Protocol
 
-from draftproof.audit.noise import measure_noise
 from draftproof.audit.report import AuditReport, Finding, Statistic, Verdict, sampled_finding, versions
 from draftproof.audit.scoring import Answer, feed
 from draftproof.errors import InvalidValue
 from draftproof.proof.sequential import SequentialResult, SequentialTest
 from draftproof.sampling.params import SamplingParams
 from draftproof.target.base import Target
+from draftproof.target.noise import measure_noise
 
 
 class Peer(Protocol):

@@ -19,7 +19,6 @@ from time import perf_counter
 from typing import Any
 
 from draftproof.audit.equality import Equality, compare_decoding
-from draftproof.audit.noise import RowNoise, measure_noise
 from draftproof.audit.report import AuditReport, Finding, Verdict, sampled_finding, versions
 from draftproof.audit.scoring import feed, run_engine
 from draftproof.draft.base import Drafter
@@ -31,6 +30,7 @@ from draftproof.registry import make_verifier
 from draftproof.sampling.params import SamplingParams
 from draftproof.schedule.fixed import FixedSchedule
 from draftproof.target.base import Target
+from draftproof.target.noise import RowNoise, measure_noise
 from draftproof.verify.coupled import CoupledVerifier
 
 Report = Callable[[str], None]

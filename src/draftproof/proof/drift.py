@@ -101,9 +101,9 @@ class Drift:
         logs: Floats = _K * self.sums[watch][..., None] - _PSI * self.squares[watch][..., None]
         return logs
 
-    def weighted(self, watch: int | slice = slice(None)) -> Floats:
-        """log(weight) + log-wealth of every component, or of those staked at one watch, flat."""
-        return (self.log_weights[watch] + self.logs(watch)).ravel()
+    def weighted(self) -> Floats:
+        """log(weight) + log-wealth of every component, flat."""
+        return (self.log_weights + self.logs()).ravel()
 
     def growths(self, count: int) -> list[Growth]:
         """The components that count most now, best first."""

@@ -83,9 +83,9 @@ class BetWealth:
         weighted: Floats = (self.log_weights[w] + path).reshape(len(path), -1)
         return weighted
 
-    def weighted(self, watch: int | slice = slice(None)) -> Floats:
-        """log(weight) + log-wealth of every component, or of those staked at one watch, flat."""
-        return (self.log_weights[watch] + self.logs[watch]).ravel()
+    def weighted(self) -> Floats:
+        """log(weight) + log-wealth of every component, flat."""
+        return (self.log_weights + self.logs).ravel()
 
     def growths(self, count: int) -> list[Growth]:
         """The components that count most now, best first."""

@@ -80,9 +80,11 @@ class DraftSeconds:
 
     def observe(self, tokens: int, seconds: float) -> None:
         """A round drafted so many tokens in all of its longest block."""
-        pairs = ((1.0, "_count"), (tokens, "_x"), (seconds, "_y"), (tokens * tokens, "_xx"), (tokens * seconds, "_xy"))
-        for value, name in pairs:
-            setattr(self, name, MEMORY * getattr(self, name) + value)
+        self._count = MEMORY * self._count + 1
+        self._x = MEMORY * self._x + tokens
+        self._y = MEMORY * self._y + seconds
+        self._xx = MEMORY * self._xx + tokens * tokens
+        self._xy = MEMORY * self._xy + tokens * seconds
 
     def __call__(self, tokens: int) -> float | None:
         """Expected seconds; 0 for no tokens."""

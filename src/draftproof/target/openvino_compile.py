@@ -17,13 +17,11 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Sequence as Seq
 from typing import Any, Literal
 
-import numpy as np
-
 from draftproof.errors import InvalidValue, ModelFileError, Unsupported
-from draftproof.target.base import Array, Feed, Target
+from draftproof.target.base import Target
+from draftproof.target.noise import measure_noise
 from draftproof.target.openvino_graph import GraphFacts, prepare_graph
 from draftproof.target.openvino_store import MODEL, Prepared
 
@@ -101,20 +99,10 @@ def _reason(error: Exception) -> str:
 def check_rows(target: Target) -> None:
     """Raise Unsupported if a row depends on the width of its pass by more than rounding."""
     tokens = [i * 7919 % target.vocab_size for i in range(1, _CHECKED + 1)]
-    whole = _rows(target, tokens, _CHECKED)
-    off = max(float(np.abs(_rows(target, tokens, width) - whole).max()) for width in _WIDTHS)
+    off = measure_noise(target, tokens, 1, _WIDTHS).logit
     if not off <= _CLOSE:
         raise Unsupported(
             f"8-bit activations for {target.name}: its rows would depend on how many tokens a pass takes "
             f"(by {off:.2g} in the logits)",
             'load it with activations="float32"',
         )
-
-
-def _rows(target: Target, tokens: Seq[int], width: int) -> Array:
-    handle = target.open()
-    try:
-        parts = [tokens[i : i + width] for i in range(0, len(tokens), width)]
-        return np.concatenate([target.score([Feed(handle, part, rows=len(part))])[0].values for part in parts])
-    finally:
-        target.close(handle)

@@ -2,7 +2,7 @@
 
 What it is for: a difference between plain and speculative decoding counts as a fault only if rounding cannot explain
 it. The same text is scored in one pass and in passes of 1, 2, 4, ... tokens; kernels round differently, and that is
-all the difference there is.
+all the difference there is. A target that must not depend on the width at all is refused by it (`openvino_compile`).
 
 Guarantees: measured on this machine, model and dtype. What it does not do: bound what was not measured; `bound` is
 twice the largest difference seen.
