@@ -130,6 +130,27 @@ def test_the_calibrate_command_rewrites_temperatures_and_the_heads_bias_and_noth
     np.testing.assert_array_equal(twice.tensors["confidence.bias"], after.tensors["confidence.bias"])
 
 
+def test_more_prompts_and_steps_go_on_with_a_training_and_its_held_out_texts(folder: Path, tmp_path: Path) -> None:
+    prompts, out = tmp_path / "prompts.txt", tmp_path / "out"
+    lines = [f"w{i} w{i + 1} w5\n" for i in range(14)]
+    prompts.write_text("".join(lines[:7]))
+    _train(folder, out, "--prompts-count", "0", "--prompts", str(prompts))
+    first = checkpoints.load(out / "markov")
+    held = json.loads((out / "features" / "held_out.json").read_text())
+    prompts.write_text("".join(lines))
+    _train(folder, out, "--prompts-count", "0", "--prompts", str(prompts), "--steps", "8")
+    second = checkpoints.load(out / "markov")
+    assert json.loads((out / "features" / "held_out.json").read_text()) == held
+    assert second.record["sequences"] > first.record["sequences"]
+    assert second.record["steps"] == 8
+    np.testing.assert_array_equal(second.tensors["vocab"], first.tensors["vocab"])
+
+
+def test_calibrating_on_other_texts_than_those_held_out_is_refused(trained: Path, folder: Path) -> None:
+    with pytest.raises(InvalidValue, match="as in the training: 3"):
+        calibrate_command.calibrate(trained / "markov", trained / "features", str(folder), held_out=4)
+
+
 def test_a_drafter_of_another_model_is_refused(trained: Path, folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

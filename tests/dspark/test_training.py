@@ -25,13 +25,14 @@ from draftproof.draft.dspark.module import DSparkModule
 from draftproof.draft.dspark.stages import NumpyStages
 from draftproof.draft.dspark.tap import FeatureTap
 from draftproof.engine import Engine
-from draftproof.errors import InvalidValue, NumericError
+from draftproof.errors import InvalidValue, ModelFileError, NumericError
 from draftproof.result import Result
 from draftproof.sampling.params import SamplingParams
 from draftproof.schedule.fixed import FixedSchedule
 from draftproof.train.batches import split
 from draftproof.train.evaluate import Replay, anchored, replay
-from draftproof.train.features import Text
+from draftproof.train.features import Text, store_texts
+from draftproof.train.store import FeatureStore
 
 ANSWER = 28
 
@@ -76,7 +77,9 @@ def test_a_resumed_training_gives_the_losses_of_an_uninterrupted_one(model: Llam
     tiny_trainer(tiny_module(), model, store, tmp_path / "whole", steps=9).run(lambda r: whole.append(r.loss))
     parts: list[float] = []
     tiny_trainer(tiny_module(), model, store, tmp_path / "parts", steps=9).run(lambda r: parts.append(r.loss), until=4)
-    second = tiny_trainer(tiny_module(seed=99), model, store, tmp_path / "parts", steps=9)
+    other = tiny_module(seed=99)
+    other.tensor("vocab").copy_(torch.arange(len(other.tensor("vocab"))))  # more texts may make other ids frequent
+    second = tiny_trainer(other, model, store, tmp_path / "parts", steps=9)
     assert second.resume()
     second.run(lambda r: parts.append(r.loss))
     assert parts == whole
@@ -123,12 +126,31 @@ def test_a_loss_that_is_not_finite_stops_the_training(model: LlamaForCausalLM, t
 def test_too_little_data_is_refused(model: LlamaForCausalLM, tmp_path: Path) -> None:
     store = tiny_store(tmp_path, model, tiny_texts(model, 3, 10, temperature=1.0))
     with pytest.raises(InvalidValue, match="held out"):
-        split(store.entries, 3, block=BLOCK)
+        split(store, 3, block=BLOCK)
     with pytest.raises(InvalidValue, match="held out"):
-        split(store.entries, 1, block=11)
-    training, held = split(store.entries, 1, block=BLOCK)
+        split(store, 1, block=11)
+    training, held = split(store, 1, block=BLOCK)
     assert len(training) == 2
     assert not set(training) & set(held)
+
+
+def test_what_was_trained_on_is_never_held_out_later(model: LlamaForCausalLM, tmp_path: Path) -> None:
+    texts = tiny_texts(model, 30, 10, temperature=1.0)
+    store = tiny_store(tmp_path, model, texts[:9])
+    training, held = split(store, 3, block=BLOCK)
+    store_texts(store, texts, tiny_target(model), tiny_tables(model).head)
+    for grown in (store, FeatureStore.open(store.folder)):
+        later, still = split(grown, 3, block=BLOCK)
+        assert still == held
+        assert len(later) == 27
+        assert set(training) < set(later)
+    without = FeatureStore(store.folder, store.facts, store.entries[1:])
+    assert held[0] == store.entries[0]
+    with pytest.raises(InvalidValue, match="1 sequences held out"):
+        split(without, 3, block=BLOCK)
+    (store.folder / "held_out.json").write_text("{")
+    with pytest.raises(ModelFileError, match=r"held_out\.json"):
+        split(store, 3, block=BLOCK)
 
 
 def _answers(

@@ -50,7 +50,9 @@ def calibrate(
     maker = RowMaker(
         module_of(before), torch.from_numpy(tables.embedding), torch.from_numpy(tables.head), dtype=torch.float32
     )
-    _, entries = split(store.entries, held_out, block=before.config.block)
+    if (known := store.held_out()) and held_out not in known:
+        raise InvalidValue(f"--held-out {held_out}", f"as in the training: {', '.join(map(str, known))}")
+    _, entries = split(store, held_out, block=before.config.block)
     rounds = rounds_of([anchored(maker, store, entry) for entry in entries if entry.temperature > 0])
     if rounds is None:
         raise InvalidValue("no held-out text was sampled", "greedy text says nothing about probabilities")

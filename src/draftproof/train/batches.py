@@ -39,17 +39,27 @@ class Batch:
     real: Tensor
 
 
-def split(entries: Seq[Entry], held_out: int, *, block: int) -> tuple[list[Entry], list[Entry]]:
-    """(training, held out): every so-many-th sequence is held out. InvalidValue if too little is left to train on."""
-    usable = [entry for entry in entries if entry.length - entry.prompt_length >= block]
+def split(store: FeatureStore, held_out: int, *, block: int) -> tuple[list[Entry], list[Entry]]:
+    """(training, held out): every so-many-th sequence is held out, the same ones for as long as the store lives.
+
+    A store that has grown since gives its new sequences to the training. InvalidValue if too little is left to train
+    on, or a sequence that was held out is gone.
+    """
+    usable = [entry for entry in store.entries if entry.length - entry.prompt_length >= block]
     if len(usable) <= held_out:
         raise InvalidValue(
             f"{len(usable)} sequences with answers of at least {block} tokens, {held_out} of them held out",
             "write more training data, or longer answers",
         )
-    stride = len(usable) // held_out if held_out else len(usable) + 1
-    chosen = {i * stride for i in range(held_out)}
-    return [e for i, e in enumerate(usable) if i not in chosen], [e for i, e in enumerate(usable) if i in chosen]
+    chosen = store.held_out().get(held_out)
+    if chosen is None:
+        stride = len(usable) // held_out
+        chosen = [usable[i * stride].digest for i in range(held_out)]
+        store.hold_out(chosen)
+    held = set(chosen)
+    if missing := held - {entry.digest for entry in usable}:
+        raise InvalidValue(f"{len(missing)} sequences held out of {store.folder} are gone", "make the features again")
+    return [e for e in usable if e.digest not in held], [e for e in usable if e.digest in held]
 
 
 class Batches:

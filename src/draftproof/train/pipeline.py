@@ -4,7 +4,9 @@ A folder holds everything: `prompts.jsonl`, `texts.jsonl`, `features/`, one fold
 `log.jsonl`, and in the end the checkpoint with its training record.
 
 Guarantees: started again with the same arguments after an interruption, it goes on where it was and ends with the same
-checkpoint. The held-out sequences are never trained on. What it does not do: show progress; it reports to callbacks.
+checkpoint. The held-out sequences are never trained on, also when texts were added since (more prompts at the end of
+the file, a higher number of steps: the training goes on with all of them). What it does not do: show progress; it
+reports to callbacks.
 """
 
 from __future__ import annotations
@@ -140,7 +142,7 @@ class Training:
             rope_theta=facts.rope_theta,
             norm_eps=facts.norm_eps,
         )
-        self.training, self.held_out = split(store.entries, drafter.held_out, block=drafter.block)
+        self.training, self.held_out = split(store, drafter.held_out, block=drafter.block)
         module = DSparkModule(self.config, seed=plan.seed)
         module.tensor("vocab").copy_(torch.from_numpy(frequent(store, self.training, self.config)))
         module.tensor("context.scale").copy_(torch.from_numpy(feature_scale(store, self.training)))

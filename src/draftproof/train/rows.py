@@ -39,12 +39,15 @@ class RowMaker:
         self, module: DSparkModule, embedding: Tensor, head: Tensor, *, dtype: torch.dtype, device: str = "cpu"
     ) -> None:
         self.module, self.dtype, self.device = module, dtype, device
-        self.embedding = embedding
-        vocab = module.tensor("vocab").cpu()
-        self._draft_head = head[vocab].to(device, dtype)
-        index = torch.full((module.config.target_vocab,), -1)
-        index[vocab] = torch.arange(len(vocab))
-        self._index = index
+        self.embedding, self._head = embedding, head
+        self.take_vocab()
+
+    def take_vocab(self) -> None:
+        """Follow the module's draft vocabulary, which a state loaded into it may have changed."""
+        vocab = self.module.tensor("vocab").cpu()
+        self._draft_head = self._head[vocab].to(self.device, self.dtype)
+        self._index = torch.full((self.module.config.target_vocab,), -1)
+        self._index[vocab] = torch.arange(len(vocab))
 
     def rows(self, batch: Batch) -> DraftRows:
         """One forward pass over all blocks of a batch."""

@@ -5,7 +5,9 @@ feature layers side by side) and `log_total.f32` (per token, log of the sum of e
 that p of any few ids follows from the last hidden state and those rows of the LM head).
 
 Guarantees: a sequence is in the index only when its numbers are on disk; what a crash left beyond the index is cut off
-when the store is opened for writing; a text already stored is not stored twice. What it does not do: run a target.
+when the store is opened for writing; a text already stored is not stored twice. Which sequences are held out is decided
+once (`held_out.json`): a store that grows later gives its new sequences to the training, and none that was trained on
+is ever held out. What it does not do: run a target.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ import numpy as np
 import numpy.typing as npt
 
 from draftproof.errors import InvalidValue, ModelFileError
-from draftproof.models.cache import writing
+from draftproof.models.cache import fresh_file, writing
 
 Array = npt.NDArray[Any]
 
-FACTS, INDEX = "store.json", "index.jsonl"
+FACTS, INDEX, HELD_OUT = "store.json", "index.jsonl", "held_out.json"
 _FILES = {"tokens": ("tokens.i32", np.int32), "features": ("features.f16", np.float16)}
 _FILES |= {"log_total": ("log_total.f32", np.float32)}
 
@@ -140,6 +142,24 @@ class FeatureStore:
                 self._views[key] = np.memmap(self.folder / name, dtype=dtype, mode="r", shape=shape)
         part = slice(entry.start, entry.start + entry.length)
         return self._views["tokens"][part], self._views["features"][part], self._views["log_total"][part]
+
+    def held_out(self) -> dict[int, list[str]]:
+        """The digests of the sequences held out, by their number. Raises ModelFileError for a broken file."""
+        path = self.folder / HELD_OUT
+        if not path.is_file():
+            return {}
+        try:
+            return {
+                int(count): list(digests) for count, digests in json.loads(path.read_text(encoding="utf-8")).items()
+            }
+        except (OSError, ValueError, AttributeError, TypeError) as error:
+            raise ModelFileError(f"cannot read {path}: {error!r}", "restore it, or make the features again") from error
+
+    def hold_out(self, digests: Seq[str]) -> None:
+        """Hold these out from now on, whenever so many are asked for."""
+        known = {**self.held_out(), len(digests): list(digests)}
+        with writing(self.folder), fresh_file(self.folder / HELD_OUT) as temporary:
+            temporary.write_text(json.dumps({str(count): known[count] for count in sorted(known)}), encoding="utf-8")
 
     def token_counts(self, vocab_size: int, entries: Seq[Entry]) -> Array:
         """How often each id occurs in these sequences, (vocab_size,)."""

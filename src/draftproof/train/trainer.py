@@ -107,6 +107,7 @@ class Trainer:
         if saved != wanted or state["config"] != self.maker.module.config.as_dict():
             raise InvalidValue(f"{path} belongs to another training", "give another folder, or the same arguments")
         self.maker.module.load_state_dict(state["module"])
+        self.maker.take_vocab()
         for optimizer, values in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(values)
         self.step, self.cpu_seconds = state["step"], state["cpu_seconds"]
