@@ -33,12 +33,16 @@ class FakeClock:
 
 
 class ClockedTarget(TableTarget):
-    """Counts 0, 1, 2, ... round and round with certainty; its passes take time. `slower` scales them."""
+    """Counts 0, 1, 2, ... round and round with certainty; its passes take time. `slower` scales them.
 
-    def __init__(self, clock: FakeClock) -> None:
+    switch: what a pass takes more that has other rows than the one before it.
+    """
+
+    def __init__(self, clock: FakeClock, switch: float = 0.0) -> None:
         super().__init__(TableModel(_next, SIZE, name="counter"))
         self.clock = clock
         self.slower = 1.0
+        self.switch, self._last = switch, 0
         self.fed: list[tuple[list[int], int]] = []
 
     @property
@@ -48,7 +52,8 @@ class ClockedTarget(TableTarget):
     def score(self, feeds: Seq[Feed]) -> list[Rows]:
         rows = sum(len(feed.tokens) for feed in feeds)
         self.fed += [(list(feed.tokens), feed.rows) for feed in feeds]
-        self.clock.now += self.slower * (PASS + ROW * (rows - 1))
+        self.clock.now += self.slower * (PASS + ROW * (rows - 1)) + self.switch * (rows != self._last)
+        self._last = rows
         return super().score(feeds)
 
 

@@ -65,6 +65,17 @@ def test_throughput_is_that_of_the_rounds_in_which_all_were_live(target: Clocked
     assert profile.acceptance == (1.0, 1.0)
     assert profile.target_seconds == pytest.approx({n: _seconds(n) for n in (1, 2, 3, 6, 9)})
     assert set(profile.draft_seconds) == {1, 3}
+    assert profile.switch_seconds == 0
+    assert 0 < profile.rest_seconds < 0.05  # the engine's own, on the real clock
+
+
+def test_what_a_change_of_width_costs_goes_into_the_profile(clock: FakeClock) -> None:
+    target = ClockedTarget(clock, switch=3 * PASS)
+    plan = LoadPlan(prompts=(ROUND,), concurrent=(1, 3), max_tokens=12, repeats=1)
+    _, profile = measure_load(plan, [Policy("fixed", 2)], _build(target, clock), target, clock=clock)
+    assert profile is not None
+    assert profile.switch_seconds == pytest.approx(3 * PASS)
+    assert profile.target_seconds == pytest.approx({n: _seconds(n) for n in (1, 2, 3, 6, 9)})
 
 
 def test_one_repeat_has_no_error_and_plain_alone_no_profile(target: ClockedTarget, clock: FakeClock) -> None:

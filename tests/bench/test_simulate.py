@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence as Seq
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,64 @@ def test_throughput_of_the_prefix_scheduler_is_at_least_every_fixed_length(
     tries = PROBE_SHARE + profile.draft(requests) / runs["prefix"].seconds.sum()
     for name, (gain, error) in gains.items():
         assert gain >= (1 - tries if name == "plain" else 1) - Z * error - 1e-9, name
+
+
+STEADY = {1: 6.8e-3, 2: 6.9e-3, 3: 7.1e-3, 4: 7.7e-3, 8: 9.2e-3, 16: 14.3e-3, 32: 21.5e-3, 64: 28e-3, 192: 70e-3}
+"""Seconds by rows of two cores with 8-bit integers, where a change of width costs 4.5 ms."""
+
+
+@pytest.mark.parametrize("requests", [1, 8, 32])
+@pytest.mark.parametrize("drafter", list(DRAFTERS))
+def test_where_a_change_of_width_is_dear_it_keeps_to_the_best_width(drafter: str, requests: int) -> None:
+    """Within 3 % of the best of plain and every fixed length, which never change and never try: seeds are fixed."""
+    profile = Profile(
+        name="two cores",
+        target_seconds=STEADY,
+        draft_seconds={1: 2.2e-3, 8: 6e-3, 32: 20e-3},
+        acceptance=DRAFTERS[drafter],
+        spread=0.1,
+        switch_seconds=4.5e-3,
+    )
+    among = [policy for policy in policies(5) if policy.schedule in ("fixed", "prefix")]
+    options = SimulationOptions(concurrent=(requests,), rounds=ROUNDS[requests], warm=100)
+    runs = _by_name(simulate(profile, options, among=among))
+    best = max(run.point.throughput for name, run in runs.items() if name != "prefix")
+    assert runs["prefix"].point.throughput > 0.97 * best
+
+
+def test_a_change_of_width_costs_what_the_profile_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drafts of 0, 0, 2, 2, ... tokens that nothing fills up: a change in every second round, the first included."""
+
+    class Changing(FixedSchedule):
+        asked = 0
+
+        def lengths(self, slots: Seq[Slot]) -> list[int]:
+            self.asked += 1
+            return [2 * ((self.asked - 1) // 2 % 2)] * len(slots)
+
+        @property
+        def width(self) -> int:
+            return 0
+
+    monkeypatch.setattr(Policy, "make", lambda self, costs: Changing(2))
+    profile = replace(_profile("cpu", "good", 0.0), switch_seconds=0.005)
+    (run,) = simulate(profile, SimulationOptions(concurrent=(1,), rounds=40, warm=0), among=[Policy("fixed", 2)])
+    costs = profile.costs()
+    whole = 20 * (costs.seconds(1) + costs.seconds(3) + profile.draft(1)) + 20 * 0.005
+    assert run.seconds.sum() == pytest.approx(whole)
+
+
+def test_passes_are_filled_up_to_the_schedules_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wide(FixedSchedule):
+        @property
+        def width(self) -> int:
+            return 4
+
+    monkeypatch.setattr(Policy, "make", lambda self, costs: Wide(1))
+    profile = replace(_profile(), switch_seconds=0.005, rest_seconds=0.001)
+    (run,) = simulate(profile, SimulationOptions(concurrent=(2,), rounds=40, warm=1), among=[Policy("fixed", 1)])
+    assert run.seconds.sum() == pytest.approx(40 * (profile.costs().seconds(8) + profile.draft(2) + 2 * 0.001))
+    assert run.point.rows_per_round == 4
 
 
 def test_it_gains_where_blocks_differ_and_rows_cost() -> None:
@@ -188,6 +247,9 @@ def _file(folder: Path, **changes: object) -> Path:
 
 def test_a_curve_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert Profile.read(_file(tmp_path)) == _profile()
+    dear = replace(_profile(), switch_seconds=0.004, rest_seconds=0.001)
+    assert Profile.read(_file(tmp_path, switch_seconds=0.004, rest_seconds=0.001)) == dear
+    assert Profile.read(_file(tmp_path, switch_seconds=None)) == _profile()
     same = Profile.read(_file(tmp_path, draft_seconds=0.002, name=None, spread=None))
     assert (same.draft(1), same.draft(32), same.name, same.spread) == (0.002, 0.002, "curve", 0.2)
     free = Profile.read(_file(tmp_path, draft_seconds=0))
@@ -205,6 +267,9 @@ def test_a_curve_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
         ({"acceptance": [0.5, 1.2]}, "acceptance"),
         ({"acceptance": []}, "acceptance"),
         ({"spread": 1.5}, "spread"),
+        ({"switch_seconds": -0.1}, "switch_seconds"),
+        ({"rest_seconds": float("inf")}, "rest_seconds"),
+        ({"rest_seconds": "much"}, "much"),
         ({"target_seconds": {}}, "target_seconds"),
         ({"target_seconds": {"0": 1.0}}, "target_seconds"),
         ({"target_seconds": {"1": 0.0}}, "target_seconds"),

@@ -89,6 +89,7 @@ class _Seen:
     accepted: list[int] = field(default_factory=list)
     confidences: list[list[float]] = field(default_factory=list)
     draft_seconds: list[float] = field(default_factory=list)
+    rest_seconds: list[float] = field(default_factory=list)  # of one request
 
     def hold(self, positions: int) -> None:
         """Have a place for each of so many positions."""
@@ -101,6 +102,7 @@ class _Seen:
         """Observer of an engine's rounds."""
         if any(record.admitted):
             self.draft_seconds.append(record.draft_seconds)
+            self.rest_seconds.append(record.other_seconds / len(record.slots))
         for proposal, n, accepted in zip(record.proposals, record.admitted, record.accepted, strict=True):
             self.hold(n)
             for k in range(min(accepted + 1, n)):
@@ -129,10 +131,12 @@ def measure_load(
     points: list[LoadPoint] = []
     target_seconds: dict[int, float] = {}
     draft_seconds: dict[int, float] = {}
+    switches: list[float] = []
     seen = _Seen()
     for at, requests in enumerate(plan.concurrent):
         curve, switch = measure_passes(target, requests, longest, clock=clock)
         target_seconds |= curve
+        switches.append(switch)
         engines = {policy.name: build(policy.make(CostCurve(curve, switch=switch))) for policy in among}
         here = _Seen()
         whole = Policy("fixed", longest).name
@@ -151,7 +155,7 @@ def measure_load(
         if here.draft_seconds:
             draft_seconds[requests] = statistics.median(here.draft_seconds)
             _merge(seen, here)
-    return points, _profile(name, target_seconds, draft_seconds, seen)
+    return points, _profile(name, target_seconds, draft_seconds, seen, statistics.median(switches))
 
 
 def measure_passes(
@@ -212,6 +216,7 @@ def _point(policy: str, requests: int, runs: Seq[_Window]) -> LoadPoint:
 
 
 def _merge(seen: _Seen, more: _Seen) -> None:
+    seen.rest_seconds += more.rest_seconds
     seen.hold(len(more.reached))
     for k in range(len(more.reached)):
         seen.reached[k] += more.reached[k]
@@ -220,7 +225,7 @@ def _merge(seen: _Seen, more: _Seen) -> None:
 
 
 def _profile(
-    name: str, target_seconds: dict[int, float], draft_seconds: dict[int, float], seen: _Seen
+    name: str, target_seconds: dict[int, float], draft_seconds: dict[int, float], seen: _Seen, switch: float
 ) -> Profile | None:
     known = [(a, r, c) for a, r, c in zip(seen.accepted, seen.reached, seen.confidences, strict=True) if r]
     if not known:
@@ -236,4 +241,6 @@ def _profile(
         draft_seconds=draft_seconds,
         acceptance=tuple(a / r for a, r, _ in known),
         spread=min(statistics.fmean(shares), 1.0) if shares else 0.0,
+        switch_seconds=switch,
+        rest_seconds=statistics.median(seen.rest_seconds),
     )

@@ -1,12 +1,15 @@
 """A curve file: what a round costs on some machine, and how likely its drafter's tokens are to be accepted.
 
     {"name": "a GPU", "target_seconds": {"1": 0.02, "64": 0.024, "256": 0.05},
-     "draft_seconds": {"1": 0.002, "32": 0.004}, "acceptance": [0.8, 0.75, 0.7, 0.65, 0.6], "spread": 0.2}
+     "draft_seconds": {"1": 0.002, "32": 0.004}, "acceptance": [0.8, 0.75, 0.7, 0.65, 0.6], "spread": 0.2,
+     "switch_seconds": 0, "rest_seconds": 0}
 
 target_seconds: of a target pass, by its rows. draft_seconds: of drafting a block for so many requests together (a
 single number: the same for any). Both are linear between points and go on with the last slope. acceptance: P(token k is
 accepted | those before it were), by position of the block. spread: how much these chances differ from block to block,
 as a share of the most they could: 0, every block is alike; 1, the drafter's confidence knows the outcome. Default 0.2.
+switch_seconds: what a pass costs more that has another number of tokens than the pass before it. Default 0.
+rest_seconds: what a round takes for each request besides drafting and the pass (rows, draws, text). Default 0.
 
 Guarantees: what is wrong in a file is named. What it does not do: measure; `draftproof bench --load --json` writes what
 it measured in this form, as "profile".
@@ -26,18 +29,24 @@ from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import LONGEST
 
 SPREAD = 0.2
-_FIELDS = {"name", "target_seconds", "draft_seconds", "acceptance", "spread"}
+_OPTIONAL = {"name", "spread", "switch_seconds", "rest_seconds"}
+_FIELDS = {"target_seconds", "draft_seconds", "acceptance"} | _OPTIONAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """target_seconds: by rows. draft_seconds: by requests. acceptance: by position, each in [0, 1]."""
+    """target_seconds: by rows. draft_seconds: by requests. acceptance: by position, each in [0, 1].
+
+    switch_seconds: added to a pass after one of another width. rest_seconds: of every request in a round.
+    """
 
     name: str
     target_seconds: Mapping[int, float]
     draft_seconds: Mapping[int, float]
     acceptance: tuple[float, ...]
     spread: float = SPREAD
+    switch_seconds: float = 0.0
+    rest_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         for what, points in (("target_seconds", self.target_seconds), ("draft_seconds", self.draft_seconds)):
@@ -50,10 +59,13 @@ class Profile:
             raise InvalidValue(f"acceptance {list(self.acceptance)}", f"1 to {LONGEST} numbers in [0, 1]")
         if not 0 <= self.spread <= 1:
             raise InvalidValue(f"spread {self.spread}", "in [0, 1]")
+        for name in ("switch_seconds", "rest_seconds"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InvalidValue(f"{name} {getattr(self, name)}", ">= 0")
 
     def costs(self) -> CostCurve:
         """The target's curve, for a schedule of its own: schedules may refine theirs."""
-        return CostCurve(self.target_seconds)
+        return CostCurve(self.target_seconds, switch=self.switch_seconds)
 
     def draft(self, requests: int) -> float:
         """Seconds of drafting a block for `requests` requests."""
@@ -69,6 +81,8 @@ class Profile:
             "draft_seconds": {str(at): s for at, s in sorted(self.draft_seconds.items())},
             "acceptance": list(self.acceptance),
             "spread": self.spread,
+            "switch_seconds": self.switch_seconds,
+            "rest_seconds": self.rest_seconds,
         }
 
     @classmethod
@@ -82,7 +96,7 @@ class Profile:
             values = values["profile"]
         if not isinstance(values, dict):
             raise InvalidValue(f"{file} holds {type(values).__name__}", "a JSON object")
-        missing, unknown = sorted(_FIELDS - {"name", "spread"} - values.keys()), sorted(values.keys() - _FIELDS)
+        missing, unknown = sorted(_FIELDS - _OPTIONAL - values.keys()), sorted(values.keys() - _FIELDS)
         if missing or unknown:
             said = f"lacks {', '.join(missing)}" if missing else f"has unknown fields {', '.join(unknown)}"
             raise InvalidValue(f"{file} {said}", f"fields: {', '.join(sorted(_FIELDS))}")
@@ -96,6 +110,8 @@ class Profile:
                 draft_seconds={int(at): float(s) for at, s in draft.items()},
                 acceptance=tuple(float(a) for a in values["acceptance"]),
                 spread=float(values.get("spread", SPREAD)),
+                switch_seconds=float(values.get("switch_seconds", 0.0)),
+                rest_seconds=float(values.get("rest_seconds", 0.0)),
             )
         except (TypeError, ValueError, AttributeError) as error:
             raise InvalidValue(f"{file}: {error}", "numbers, and objects of {number: seconds}") from error

@@ -17,7 +17,6 @@ do: model queues, prompts or requests that end.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
@@ -29,7 +28,8 @@ from draftproof.bench.profile import Profile
 from draftproof.draft.base import Proposal
 from draftproof.errors import InvalidValue
 from draftproof.models.cache import Progress, silent
-from draftproof.schedule.base import RoundRecord, Schedule, Slot
+from draftproof.schedule.base import RoundRecord, Schedule, Slot, Steady
+from draftproof.schedule.costs import CostCurve
 
 BATCHES = 20
 CONTEXT = 256  # tokens of every request: costs of a profile do not depend on it
@@ -125,11 +125,11 @@ def _beta(source: np.random.Generator, mean: Floats, spread: float) -> Floats:
 
 def _run(profile: Profile, policy: Policy, requests: int, blocks: _Blocks, options: SimulationOptions) -> Run:
     schedule = policy.make(profile.costs())
-    costs, longest = profile.costs(), len(profile.acceptance)
+    machine, longest = _Machine(profile.costs()), len(profile.acceptance)
     slots = [Slot(i, CONTEXT, longest, DRAFTER) for i in range(requests)]
-    drafting = profile.draft(requests)
+    drafting, rest = profile.draft(requests), profile.rest_seconds * requests
     done = [
-        _round(schedule, slots, costs.seconds, drafting, blocks.confidence[t], blocks.luck[t])
+        _round(schedule, slots, machine, drafting, rest, blocks.confidence[t], blocks.luck[t])
         for t in range(options.warm + options.rounds)
     ][options.warm :]
     tokens, seconds = _parts([r.expected for r in done]), _parts([r.seconds for r in done])
@@ -147,6 +147,18 @@ def _run(profile: Profile, policy: Policy, requests: int, blocks: _Blocks, optio
     return Run(point, tokens, seconds)
 
 
+class _Machine:
+    """What passes cost one after another: a change of their width has a price of its own."""
+
+    def __init__(self, costs: CostCurve) -> None:
+        self._costs, self._last = costs, 0
+
+    def seconds(self, tokens: int) -> float:
+        """Of the next pass, of so many tokens."""
+        changed, self._last = tokens != self._last, tokens
+        return self._costs.seconds(tokens) + self._costs.switch * changed
+
+
 def _parts(values: Seq[float]) -> Floats:
     return np.array([part.sum() for part in np.array_split(np.array(values), BATCHES)])
 
@@ -154,8 +166,9 @@ def _parts(values: Seq[float]) -> Floats:
 def _round(
     schedule: Schedule,
     slots: Seq[Slot],
-    cost: Callable[[int], float],
+    machine: _Machine,
     drafting: float,
+    rest: float,
     confidence: Floats,
     luck: Floats,
 ) -> _Round:
@@ -165,7 +178,9 @@ def _round(
     admitted = schedule.admit(slots, proposals)
     accepted = [_accepted(confidence[i, :n], luck[i, :n]) for i, n in enumerate(admitted)]
     rows = len(slots) + sum(admitted)
-    target, draft = cost(rows), drafting if any(lengths) else 0.0
+    width = schedule.width if isinstance(schedule, Steady) else 0
+    target = machine.seconds(sum(max(1 + n, width) for n in admitted))
+    draft = drafting if any(lengths) else 0.0
     schedule.observe(
         RoundRecord(
             slots=slots,
@@ -176,11 +191,11 @@ def _round(
             rows=rows,
             target_seconds=target,
             draft_seconds=draft,
-            other_seconds=0.0,
+            other_seconds=rest,
         )
     )
     expected = sum(1 + float(np.cumprod(confidence[i, :n]).sum()) for i, n in enumerate(admitted))
-    return _Round(expected, target + draft, rows)
+    return _Round(expected, target + draft + rest, rows)
 
 
 def _proposal(confidence: Floats) -> Proposal:

@@ -42,7 +42,7 @@ MEMORY = 0.9  # weight kept by the running averages of seconds and rows
 KEPT = 0.95  # weight of a round one round later in the balance: about the last 20 decide
 FIRST = 3  # tokens drafted at first, where a width is kept
 LONG = 0.998  # the same for how far confidences are trusted: about the last 500 rounds
-BELIEF = 4.0  # tokens' worth of belief that confidences are true, before anything was seen
+BELIEF = 8.0  # tokens' worth of belief that confidences are true, before anything was seen
 
 
 class PrefixSchedule:
@@ -68,6 +68,7 @@ class PrefixSchedule:
         self._rest_seconds = 0.0
         self._elapsed = 0.0
         self._probed = 0.0
+        self._probe_short = True  # a try of one token and a whole block in turn: what drafting costs by its length
         self._rows_per_request: float | None = None
         self._balance = _Balance()
         self._width = Width(longest, now=min(longest, FIRST) + 1)
@@ -97,6 +98,9 @@ class PrefixSchedule:
         extra = drafting + 2 * self.costs.switch
         if self._probed + extra <= PROBE_SHARE * self._elapsed:
             self._probed += extra
+            if self.costs.switch and self._probe_short:
+                caps = [min(cap, 1) for cap in caps]
+            self._probe_short = not self._probe_short
             return caps
         for slot, cap in zip(slots, caps, strict=True):
             if cap:
