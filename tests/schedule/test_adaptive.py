@@ -124,8 +124,11 @@ def test_an_always_wrong_free_drafter_loses_less_than_three_percent_over_512_tok
     assert "does not pay" in machine.schedule.off_reason(0)
 
 
-def test_an_always_wrong_costly_drafter_loses_less_than_three_percent_over_512_tokens():
-    machine = Machine(CURVE, 0.0, draft_seconds=3.0, sampled=True)
+@pytest.mark.parametrize("draft_seconds", [0.02, 0.1, 0.175, 0.5, 3.0])
+@pytest.mark.parametrize("sampled", [False, True])
+def test_an_always_wrong_costly_drafter_loses_less_than_three_percent_over_512_tokens(draft_seconds, sampled):
+    """Whatever a token costs: 8 tokens a round of a hundredth of a pass each would cost a twelfth of everything."""
+    machine = Machine(CURVE, 0.0, draft_seconds=draft_seconds, sampled=sampled)
     assert machine.run(512) >= 0.97 / 12.0
     lost = machine.schedule._probed / machine.schedule._elapsed
     assert lost <= PROBE_SHARE * 1.1

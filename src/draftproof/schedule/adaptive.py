@@ -30,7 +30,7 @@ from draftproof.schedule.width import DraftSeconds, Width
 
 PROBE_SHARE = 0.01  # of all time, spent on trying a costly drafter that is switched off
 FIRST_TRY = 3  # tokens drafted before a drafter's cost is known
-CHEAP = 0.015  # of a plain pass: drafters below this per token always propose
+CHEAP = 0.015  # of a plain pass: drafters whose proposals cost less always propose
 POOLED = -1  # stratum under which all proposals of a (chain of) drafter(s) count, for deciding before drafting
 BELIEF = 1.0  # token's worth of belief in estimates, before anything was seen
 MEMORY = 0.9  # weight kept by the running averages of seconds
@@ -58,7 +58,8 @@ class AdaptiveSchedule:
         self.costs = costs
         self.longest = longest
         self.acceptance = Acceptance()
-        self._draft_seconds = dict(draft_seconds or {})
+        self._draft_seconds = dict(draft_seconds or {})  # of a token, by drafter
+        self._asking_seconds = {name: longest * seconds for name, seconds in self._draft_seconds.items()}  # of asking
         self._measure_again = measure_again
         self._width = Width(longest)
         self._drafting = DraftSeconds()
@@ -185,7 +186,7 @@ class AdaptiveSchedule:
         return seconds
 
     def _cheap(self, slot: Slot) -> bool:
-        known = self._draft_seconds.get(slot.drafter)
+        known = self._asking_seconds.get(slot.drafter)
         return known is not None and known < CHEAP * self.costs.seconds(1, slot.length)
 
     def _known_cap(self, slot: Slot, cap: int) -> int:
@@ -203,8 +204,9 @@ class AdaptiveSchedule:
             self._drafting.observe(drafted, record.draft_seconds)
         name = record.slots[0].drafter
         per_token = record.draft_seconds / max(drafted, 1)
-        known = self._draft_seconds.get(name)
-        self._draft_seconds[name] = per_token if known is None else MEMORY * known + (1 - MEMORY) * per_token
+        of_asking = record.draft_seconds / sum(n > 0 for n in self._asked)
+        for known, seconds in ((self._draft_seconds, per_token), (self._asking_seconds, of_asking)):
+            known[name] = MEMORY * known[name] + (1 - MEMORY) * seconds if name in known else seconds
 
     # -- off ---------------------------------------------------------------------------------------------
 
