@@ -20,7 +20,7 @@ from draftproof.schedule.base import RoundRecord, Slot, Steady
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import RECENT, FixedSchedule
 from draftproof.schedule.prefix import PrefixSchedule
-from draftproof.schedule.width import HORIZON, DraftSeconds, Width
+from draftproof.schedule.width import HORIZON, Width
 from draftproof.target.base import Feed, Rows
 
 POINTS = {1: 7.0, 2: 7.1, 4: 7.5, 8: 8.3, 9: 8.6}  # ms, as measured with 8-bit activations
@@ -228,24 +228,6 @@ def test_a_drafter_whose_confidences_promise_too_little_is_switched_off_and_trie
     assert "does not pay" in str(schedule.off_reason(0))
     # The first rounds until it is off, then a try costs 11 of some 14 000 ms: a hundredth of the time is a dozen.
     assert 5 < tried < 40
-
-
-def test_the_cost_of_a_draft_is_the_line_through_what_was_seen() -> None:
-    line = DraftSeconds()
-    assert line(3) is None
-    line.observe(4, 2.0)
-    assert line(0) == 0.0
-    assert line(4) == pytest.approx(2.0)
-    assert line(2) == pytest.approx(2.0 - 2 * 0.4 * 2.0 / 4)  # 0.6 of it believed not to depend on the length
-    for i in range(300):
-        tokens = 1 + i % 5
-        line.observe(tokens, 1.5 + 0.25 * tokens)
-    for tokens in range(1, 7):
-        assert line(tokens) == pytest.approx(1.5 + 0.25 * tokens, rel=0.02)
-    level = DraftSeconds()
-    for i in range(300):
-        level.observe(1 + i % 5, 3.0 - 0.2 * (i % 5))  # falling by chance: never taken to go on falling
-    assert level(9) == pytest.approx(level(1), rel=1e-6)
 
 
 def test_a_fixed_schedule_keeps_the_width_of_its_last_rounds() -> None:

@@ -26,14 +26,15 @@ from draftproof.schedule.allocate import best_rows
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import LONGEST
-from draftproof.schedule.width import DraftSeconds, Width
+from draftproof.schedule.seconds import DraftSeconds, Seconds
+from draftproof.schedule.width import Width
 
 PROBE_SHARE = 0.01  # of all time, spent on trying a costly drafter that is switched off
 FIRST_TRY = 3  # tokens drafted before a drafter's cost is known
 CHEAP = 0.015  # of a plain pass: drafters whose proposals cost less always propose
 POOLED = -1  # stratum under which all proposals of a (chain of) drafter(s) count, for deciding before drafting
 BELIEF = 1.0  # token's worth of belief in estimates, before anything was seen
-MEMORY = 0.9  # weight kept by the running averages of seconds
+MEMORY = 0.9  # weight kept by the running averages of promises
 
 
 class AdaptiveSchedule:
@@ -58,15 +59,16 @@ class AdaptiveSchedule:
         self.costs = costs
         self.longest = longest
         self.acceptance = Acceptance()
-        self._draft_seconds = dict(draft_seconds or {})  # of a token, by drafter
-        self._asking_seconds = {name: longest * seconds for name, seconds in self._draft_seconds.items()}  # of asking
+        given = draft_seconds or {}
+        self._draft_seconds = {name: Seconds(each) for name, each in given.items()}  # of a token, by drafter
+        self._asking_seconds = {name: Seconds(longest * each) for name, each in given.items()}  # of a proposal
         self._measure_again = measure_again
         self._width = Width(longest)
         self._drafting = DraftSeconds()
         self._promises = _Promises()
         self._live: set[int] = set()
         self._asked: list[int] = []  # tokens that this round's drafter was asked for, by request
-        self._rest_seconds = 0.0
+        self._rest_seconds = Seconds()
         self._elapsed = 0.0
         self._probed = 0.0
         self._off: dict[int, _Refused] = {}
@@ -90,7 +92,7 @@ class AdaptiveSchedule:
         if not costly:
             return caps
         context = max(slot.length for slot in slots)
-        per_token = max(self._draft_seconds.get(slots[i].drafter, 0.0) for i in costly)
+        per_token = max(self._per_token(slots[i].drafter) for i in costly)
         survivals = [
             self.acceptance.survivals(slots[i].drafter, POOLED, self._known_cap(slots[i], caps[i]))
             if i in costly
@@ -174,7 +176,7 @@ class AdaptiveSchedule:
     # -- seconds -----------------------------------------------------------------------------------------
 
     def _round(self, rows: int, context: int) -> float:
-        return self.costs.seconds(rows, context) + self._rest_seconds
+        return self.costs.seconds(rows, context) + (self._rest_seconds.value or 0.0)
 
     def _with_width(self, requests: int, context: int, per_token: float = 0.0) -> Callable[[int], float]:
         """Seconds of a round by its width."""
@@ -185,18 +187,24 @@ class AdaptiveSchedule:
 
         return seconds
 
+    def _per_token(self, drafter: str) -> float:
+        known = self._draft_seconds.get(drafter)
+        return 0.0 if known is None else known.value or 0.0
+
     def _cheap(self, slot: Slot) -> bool:
         known = self._asking_seconds.get(slot.drafter)
-        return known is not None and known < CHEAP * self.costs.seconds(1, slot.length)
+        most = CHEAP * self.costs.seconds(1, slot.length)
+        return known is not None and known.value is not None and known.value < most
 
     def _known_cap(self, slot: Slot, cap: int) -> int:
-        return cap if slot.drafter in self._draft_seconds else min(cap, FIRST_TRY)
+        known = self._draft_seconds.get(slot.drafter)
+        return min(cap, FIRST_TRY) if known is None or known.value is None else cap
 
     def _learn_seconds(self, record: RoundRecord) -> None:
         if not self.costs.refine:
             return
         self._elapsed += record.target_seconds + record.draft_seconds + record.other_seconds
-        self._rest_seconds = MEMORY * self._rest_seconds + (1 - MEMORY) * record.other_seconds
+        self._rest_seconds.observe(record.other_seconds)
         if not any(self._asked):
             return
         drafted = max((len(p.tokens) for p in record.proposals), default=0)
@@ -206,7 +214,7 @@ class AdaptiveSchedule:
         per_token = record.draft_seconds / max(drafted, 1)
         of_asking = record.draft_seconds / sum(n > 0 for n in self._asked)
         for known, seconds in ((self._draft_seconds, per_token), (self._asking_seconds, of_asking)):
-            known[name] = MEMORY * known[name] + (1 - MEMORY) * seconds if name in known else seconds
+            known.setdefault(name, Seconds()).observe(seconds)
 
     # -- off ---------------------------------------------------------------------------------------------
 

@@ -34,11 +34,12 @@ from draftproof.schedule.allocate import best_rows
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import LONGEST
-from draftproof.schedule.width import DraftSeconds, Width
+from draftproof.schedule.seconds import DraftSeconds, Seconds
+from draftproof.schedule.width import Width
 
 Form = Literal["causal", "budget"]
 PROBE_SHARE = 0.01  # of all time, spent on trying a drafter that is switched off
-MEMORY = 0.9  # weight kept by the running averages of seconds and rows
+MEMORY = 0.9  # weight kept by the running average of rows
 KEPT = 0.95  # weight of a round one round later in the balance: about the last 20 decide
 FIRST = 3  # tokens drafted at first, where a width is kept
 LONG = 0.998  # the same for how far confidences are trusted: about the last 500 rounds
@@ -64,8 +65,8 @@ class PrefixSchedule:
         self.longest = longest
         self.form = form
         self.acceptance = Acceptance()
-        self._draft_seconds = draft_seconds
-        self._rest_seconds = 0.0
+        self._block_seconds = Seconds(draft_seconds)
+        self._rest_seconds = Seconds()
         self._elapsed = 0.0
         self._probed = 0.0
         self._probe_short = True  # a try of one token and a whole block in turn: what drafting costs by its length
@@ -94,7 +95,7 @@ class PrefixSchedule:
             return [min(cap, self._width.now - 1) for cap in caps]
         if not any(caps) or (self._balance.pays and not self.costs.switch):
             return caps
-        drafting = self._draft_seconds or 0.0
+        drafting = self._block_seconds.value or 0.0
         extra = drafting + 2 * self.costs.switch
         if self._probed + extra <= PROBE_SHARE * self._elapsed:
             self._probed += extra
@@ -129,13 +130,12 @@ class PrefixSchedule:
         if self.costs.refine:
             self.costs.observe(max(record.rows, requests * self.width), context, record.target_seconds)
             self._elapsed += record.target_seconds + record.draft_seconds + record.other_seconds
-            self._rest_seconds = _blend(self._rest_seconds, record.other_seconds)
+            self._rest_seconds.observe(record.other_seconds)
             if drafted:
-                known = self._draft_seconds
-                self._draft_seconds = record.draft_seconds if known is None else _blend(known, record.draft_seconds)
+                self._block_seconds.observe(record.draft_seconds)
         if not drafted:
             return
-        drafting = self._draft_seconds or 0.0
+        drafting = self._block_seconds.value or 0.0
         rows = max(requests + sum(record.admitted), requests * self.width)
         spent = self._round(rows, context) + drafting
         pairs = zip(record.proposals, record.admitted, strict=True)
@@ -168,7 +168,7 @@ class PrefixSchedule:
 
     def _climb(self, survivals: Seq[Iterator[float]], context: int) -> list[int]:
         """The causal form: admit while the rate rises."""
-        drafting = self._draft_seconds or 0.0
+        drafting = self._block_seconds.value or 0.0
         requests = len(survivals)
         tokens: float = requests
         rows = requests
@@ -224,7 +224,7 @@ class PrefixSchedule:
         return known
 
     def _round(self, rows: int, context: int) -> float:
-        return self.costs.seconds(rows, context) + self._rest_seconds
+        return self.costs.seconds(rows, context) + (self._rest_seconds.value or 0.0)
 
 
 @dataclass(slots=True)

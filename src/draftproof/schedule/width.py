@@ -20,8 +20,6 @@ from collections.abc import Sequence as Seq
 
 HORIZON = 16  # rounds
 MEMORY = 1 - 1 / HORIZON  # weight kept by what was known when a round adds its own
-LEVEL = 0.6  # share of a block's cost that does not depend on its length, before it was seen
-DOUBT = 0.1  # variance of lengths at which what was seen counts as much as that belief
 
 
 class Width:
@@ -67,34 +65,6 @@ class Width:
             if (most := max(gains)) > 0:
                 self.now, self._lost = self.now + gains.index(most), 0.0
         return self.now
-
-
-class DraftSeconds:
-    """Seconds of drafting n tokens, as a line through what was seen of late: a block costs its pass whatever it holds.
-
-    Before lengths have differed, LEVEL of the cost is taken not to depend on them. None until something was seen.
-    """
-
-    def __init__(self) -> None:
-        self._count = self._x = self._y = self._xx = self._xy = 0.0
-
-    def observe(self, tokens: int, seconds: float) -> None:
-        """A round drafted so many tokens in all of its longest block."""
-        self._count = MEMORY * self._count + 1
-        self._x = MEMORY * self._x + tokens
-        self._y = MEMORY * self._y + seconds
-        self._xx = MEMORY * self._xx + tokens * tokens
-        self._xy = MEMORY * self._xy + tokens * seconds
-
-    def __call__(self, tokens: int) -> float | None:
-        """Expected seconds; 0 for no tokens."""
-        if not self._count or not tokens:
-            return 0.0 if self._count else None
-        x, y = self._x / self._count, self._y / self._count
-        spread, together = self._xx / self._count - x * x, self._xy / self._count - x * y
-        believed = (1 - LEVEL) * y / x
-        slope = (together + DOUBT * believed) / (max(spread, 0.0) + DOUBT)
-        return y + min(max(slope, 0.0), y / x) * (tokens - x)
 
 
 def _tokens(survivals: Seq[Seq[float]], widest: int) -> list[float]:
