@@ -212,3 +212,16 @@ def test_what_a_costly_drafter_did_not_find_counts_against_asking_it():
         (n,) = schedule.admit(slots, [proposal])
         schedule.observe(RoundRecord(slots, [proposal], [n], [n], [[7] * (n + 1)], 1 + n, 12.0, 0.5, 0.0))
     assert schedule.lengths(slots) == [0]
+
+
+@pytest.mark.parametrize(("seconds", "asked"), [(0.02, 8), (0.1, 0)])
+def test_a_given_cost_of_a_token_counts_for_as_many_as_are_asked_for(seconds, asked):
+    """Of a pass of 12: 8 tokens of 0.02 are cheap and go on being proposed, 8 of 0.1 are not; neither is ever right."""
+    schedule = AdaptiveSchedule(CURVE, 8, draft_seconds={"d": seconds})
+    slots = [Slot(0, 50, 64, "d")]
+    for _ in range(60):
+        (n,) = schedule.lengths(slots)
+        proposal = Proposal([7] * n, None, "d") if n else Proposal()
+        (k,) = schedule.admit(slots, [proposal])
+        schedule.observe(RoundRecord(slots, [proposal], [k], [0], [[8]], 1 + k, 12.0, 0.0, 0.0))
+    assert schedule.lengths(slots) == [asked]
