@@ -31,7 +31,7 @@ WeightFormat = Literal["file", "int4", "int8", "float16"]
 
 MODEL = "openvino_model.xml"
 FACTS = "target.json"
-_CONVERTER = 2
+_CONVERTER = 3
 """Raised whenever the folder's content changes, so that older conversions are made again."""
 
 INSTALL = "pip install 'draftproof[openvino]'"
@@ -178,7 +178,7 @@ def _export(source: Path, folder: Path, weights: WeightFormat) -> None:
     intel = need("optimum.intel", _INSTALL_OPTIMUM)
     model = intel.OVModelForCausalLM.from_pretrained(source, export=True, compile=False, load_in_8bit=False)
     model.save_pretrained(folder)
-    for file in source.glob("*.json"):
+    for file in (*source.glob("*.json"), *source.glob("*.jinja")):  # tokenizer, chat template, ids that end an answer
         if not (folder / file.name).exists() and not file.name.endswith(".index.json"):
             shutil.copyfile(file, folder / file.name)
     if weights != "file":
