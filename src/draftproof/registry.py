@@ -23,8 +23,8 @@ from draftproof.draft.suffix import SuffixDrafter
 from draftproof.errors import InvalidValue, UnknownName, VocabularyMismatch
 from draftproof.schedule.adaptive import AdaptiveSchedule
 from draftproof.schedule.base import Schedule
-from draftproof.schedule.costs import measure
-from draftproof.schedule.curves import load_or_measure
+from draftproof.schedule.costs import CostCurve
+from draftproof.schedule.curves import load_or_measure, measure_and_keep
 from draftproof.schedule.fixed import FixedSchedule
 from draftproof.schedule.prefix import PrefixSchedule
 from draftproof.target.base import Target
@@ -160,13 +160,13 @@ def make_schedule(name: str, length: int, target: Target, runtime: str) -> Sched
     if name == "fixed":
         return FixedSchedule(length)
     costs = load_or_measure(target, runtime, length)
-    if name != "adaptive":
-        return PrefixSchedule(costs, length, form="causal" if name == "prefix" else "budget")
-    return AdaptiveSchedule(
-        costs,
-        length,
-        measure_again=lambda: measure(target, longest=length, budget=AGAIN_SECONDS),
-    )
+
+    def again() -> CostCurve:
+        return measure_and_keep(target, runtime, length, budget=AGAIN_SECONDS)
+
+    if name == "adaptive":
+        return AdaptiveSchedule(costs, length, measure_again=again)
+    return PrefixSchedule(costs, length, form="causal" if name == "prefix" else "budget", measure_again=again)
 
 
 def _one_drafter(spec: str, context: DraftContext) -> Drafter:

@@ -190,6 +190,24 @@ def test_a_costly_chain_of_drafters_is_judged_by_what_its_members_achieved():
     assert schedule.lengths(slots) == [0]
 
 
+def test_a_request_without_speculation_does_not_hide_what_drafting_costs():
+    """It comes first in the round; the drafter of the other one takes most of a pass for a token."""
+    schedule = AdaptiveSchedule(CostCurve(CURVE.points), 4)
+    slots = [Slot(0, 50, 0, "none"), Slot(1, 50, 64, "model")]
+    drafted = 0
+    for i in range(200):
+        _, n = schedule.lengths(slots)
+        proposal = Proposal([7] * n, [object()] * n, "model") if n else Proposal()
+        _, k = schedule.admit(slots, [Proposal(), proposal])
+        hit = k and i % 3 == 0
+        record = RoundRecord(
+            slots, [Proposal(), proposal], [0, k], [0, hit], [[1], [7] * (1 + hit)], 2 + k, 13.0, 8.0 * n, 0.0
+        )
+        schedule.observe(record)
+        drafted += n > 0
+    assert drafted < 30
+
+
 def test_a_stale_curve_is_measured_again_only_when_no_request_is_live():
     fresh = CostCurve({1: 2.0, 4: 8.0})
     schedule = AdaptiveSchedule(CostCurve({1: 1.0, 4: 2.0}), measure_again=lambda: fresh)

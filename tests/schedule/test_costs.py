@@ -4,10 +4,14 @@ import json
 
 import pytest
 
+from draftproof.draft.base import Proposal
 from draftproof.errors import InvalidValue
 from draftproof.proof.toys import toy_target
+from draftproof.registry import make_schedule
 from draftproof.schedule import curves
-from draftproof.schedule.costs import DRIFT, STEADY, CostCurve, measure
+from draftproof.schedule.base import RoundRecord, Slot
+from draftproof.schedule.costs import STEADY, CostCurve, learn_pass, measure
+from draftproof.schedule.renewal import REST, Renewal
 
 
 def test_between_points_linear_and_beyond_them_the_last_slope():
@@ -15,11 +19,39 @@ def test_between_points_linear_and_beyond_them_the_last_slope():
     assert [curve.seconds(r) for r in (1, 2, 3, 4, 5, 7, 9, 11)] == [1, 1.5, 2, 2, 2, 4, 6, 8]
 
 
+def test_a_last_point_that_came_out_low_does_not_make_further_rows_free():
+    """Levelled it has no slope; the whole curve's is taken: 1.6 over 7 rows."""
+    curve = CostCurve({1: 10.3, 2: 10.6, 4: 11.2, 6: 11.9, 8: 11.85})
+    assert curve.seconds(8) == 11.9
+    assert curve.seconds(64) == pytest.approx(11.9 + 56 * 1.6 / 7)
+
+
+def test_passes_wider_than_the_curve_are_learnt_by_their_width():
+    """Eight requests drafting: dear beyond 16 rows, which the curve of one request could not know."""
+    curve = CostCurve({1: 10.3, 8: 12.4})
+
+    def true(rows):
+        return 10 + 0.3 * rows + max(0, rows - 16)
+
+    for _ in range(60):
+        for rows in (72, 24, 40):
+            curve.observe(rows, 100, true(rows))
+    assert [curve.seconds(r, 100) for r in (24, 40, 72)] == pytest.approx([true(r) for r in (24, 40, 72)])
+    assert curve.seconds(56, 100) == pytest.approx((true(40) + true(72)) / 2)
+    assert curve.seconds(80, 100) == pytest.approx(true(72) + 8 * 0.3)
+    assert curve.seconds(8, 100) == 12.4  # what was measured stays
+    for _ in range(60):
+        curve.observe(32, 100, 5.0)  # a hiccup the other way: seconds never fall with rows
+    seconds = [curve.seconds(r, 100) for r in range(1, 100)]
+    assert seconds == sorted(seconds)
+    assert not curve.stale
+
+
 def test_noise_that_makes_more_rows_cheaper_is_levelled():
     assert list(CostCurve({1: 2.0, 2: 1.5, 4: 3.0}).points.values()) == [2.0, 2.0, 3.0]
 
 
-@pytest.mark.parametrize("points", [{}, {0: 1.0}, {1: 0.0}, {1: -1.0}])
+@pytest.mark.parametrize("points", [{}, {0: 1.0}, {1: 0.0}, {1: -1.0}, {1: float("nan")}, {1: float("inf")}])
 def test_a_senseless_curve_is_refused(points):
     with pytest.raises(InvalidValue):
         CostCurve(points)
@@ -35,21 +67,63 @@ def test_real_rounds_scale_the_curve_and_contexts_are_kept_apart():
 
 
 def test_prompts_are_not_rounds():
-    curve = CostCurve({1: 1.0, 4: 2.0})
-    curve.observe(500, 500, 100.0)
-    assert curve.seconds(4, 500) == 2.0
+    curve = CostCurve({1: 1.0, 4: 2.0}, switch=0.5)
+    slots = [Slot(0, 500, 8, "d"), Slot(1, 30, 8, "d")]
+    curve.observe(2, 500, 1.4)  # after a change of width, this one too
+    with_prompt = RoundRecord(slots, [Proposal()] * 2, [0, 0], [0, 0], [[1], [1]], 501, 100.0, 0.0, 0.0)
+    after_it = RoundRecord(slots, [Proposal()] * 2, [0, 0], [0, 0], [[1], [1]], 2, 1.4, 0.0, 0.0)
+    learn_pass(curve, with_prompt, 1)
+    learn_pass(curve, after_it, 1)
+    assert curve.seconds(2, 500) == pytest.approx(4 / 3)
+    for _ in range(100):
+        learn_pass(curve, after_it, 1)
+    assert curve.seconds(2, 500) == pytest.approx(1.4, rel=1e-3)
 
 
-def test_a_curve_disproved_by_many_rounds_in_a_row_is_stale():
+@pytest.mark.parametrize("factor", [0.2, 0.5, 0.7, 1.4, 2.0, 10.0])
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_curve_disproved_by_many_rounds_in_a_row_is_stale(factor, rows):
+    """Measured on a busy machine (or an idle one that is busy now): no round agrees, and none is off the others."""
     curve = CostCurve({1: 1.0, 4: 2.0})
     for _ in range(STEADY - 1):
-        curve.observe(1, 10, 1.0)
+        curve.observe(rows, 10, factor * curve.points[rows])
     assert not curve.stale
-    # A row count whose cost was measured under load: it disagrees each time, while the others agree on the scale.
-    for _ in range(STEADY):
-        curve._scale.clear()
-        curve.observe(4, 10, 2.0 * (1 + DRIFT) * 1.1)
+    curve.observe(rows, 10, factor * curve.points[rows])
     assert curve.stale
+    curve.observe(rows, 10, curve.points[rows])
+    assert not curve.stale
+
+
+def test_what_a_long_context_costs_does_not_disprove_a_curve():
+    curve = CostCurve({1: 1.0, 4: 2.0})
+    for _ in range(100):
+        curve.observe(1, 1000, 2.9)
+        curve.observe(4, 250, 2.6)
+    assert not curve.stale
+    for _ in range(STEADY):
+        curve.observe(1, 1000, 0.7)  # but none makes a pass cheaper
+    assert curve.stale
+
+
+def test_a_disproved_curve_is_measured_again_when_nobody_waits_and_not_all_the_time():
+    made = []
+
+    def again():
+        made.append(CostCurve({1: 1.0}))
+        return made[-1]
+
+    wrong = CostCurve({1: 1.0})
+    for _ in range(STEADY):
+        wrong.observe(1, 10, 3.0)
+    renewal = Renewal(again)
+    renewal.join([0, 1])
+    assert renewal.leave(0, wrong, 1.0) is wrong
+    assert renewal.leave(1, wrong, 1.0) is made[0]
+    renewal.join([2])
+    assert renewal.leave(2, wrong, REST) is wrong
+    assert renewal.leave(2, wrong, REST + 1.0) is made[1]
+    assert renewal.leave(2, CostCurve({1: 1.0}), 1e9) is not made[1]
+    assert Renewal(None).leave(0, wrong, 1.0) is wrong
 
 
 def test_unrefined_curves_do_not_learn():
@@ -110,8 +184,9 @@ def test_a_pass_after_a_change_of_width_does_not_refine_the_curve():
     for _ in range(100):
         curve.observe(1, 100, 1.1)
     assert curve.seconds(4, 100) == pytest.approx(2.2, rel=1e-3)
-    with pytest.raises(InvalidValue, match="switch"):
-        CostCurve({1: 1.0}, switch=-1.0)
+    for bad in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(InvalidValue, match="switch"):
+            CostCurve({1: 1.0}, switch=bad)
 
 
 def test_a_kept_curve_is_read_back_and_a_damaged_one_measured_again(tmp_path, monkeypatch):
@@ -135,3 +210,42 @@ def test_a_kept_curve_is_read_back_and_a_damaged_one_measured_again(tmp_path, mo
         assert curves.read(file) is None
         assert curves.load_or_measure(target, "table", 2).points
         assert curves.read(file) is not None
+
+
+@pytest.mark.parametrize("longest", [0, 1, 6, 8, 20])
+def test_the_widest_round_of_a_draft_length_is_measured(longest):
+    curve = measure(toy_target(3), longest=longest, budget=0.01)
+    assert max(curve.points) == max(longest + 1, 2)
+
+
+def test_a_slow_target_is_measured_with_fewer_passes():
+    clock, passes = SlowClock(), []
+    target = toy_target(3)
+    plain = target.score
+
+    def score(feeds):
+        clock.now += 0.3
+        passes.append(len(feeds[0].tokens))
+        return plain(feeds)
+
+    target.score = score
+    measure(target, longest=8, budget=1.0, clock=clock)
+    assert len(passes) == 1 + 3 * 8  # 1..6, 8 and 9 rows: a first call, a change, and one more
+
+
+@pytest.mark.parametrize("name", ["adaptive", "prefix", "prefix-budget"])
+def test_a_curve_that_rounds_disproved_is_replaced_in_its_file_too(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("DRAFTPROOF_CACHE", str(tmp_path))
+    target = toy_target(3)
+    file = curves.curve_file(target, "table", 2)
+    curves.write(file, CostCurve({1: 50.0, 3: 60.0}))
+    schedule = make_schedule(name, 2, target, "table")
+    slots = [Slot(0, 10, 8, "d")]
+    for _ in range(STEADY):
+        schedule.lengths(slots)
+        schedule.admit(slots, [Proposal()])
+        schedule.observe(RoundRecord(slots, [Proposal()], [0], [0], [[1]], 1, 1e-5, 0.0, 0.0))
+    assert schedule.costs.seconds(1) > 0.1
+    schedule.forget(0)
+    assert schedule.costs.seconds(1) < 0.1
+    assert curves.read(file).points == schedule.costs.points

@@ -242,6 +242,23 @@ def test_a_fixed_schedule_keeps_the_width_of_its_last_rounds() -> None:
     assert schedule.width == 1
 
 
+def test_a_curve_that_is_given_keeps_the_prefix_schedule_off_the_clock() -> None:
+    """Proofs and simulations: the same rounds, other seconds, the same decisions."""
+
+    def decisions(draft_seconds: float) -> list[int]:
+        schedule = PrefixSchedule(CostCurve(POINTS, refine=False, switch=SWITCH), 8)
+        slots, admitted = [Slot(0, 50, 64, "d")], []
+        for _ in range(30):
+            (n,) = schedule.lengths(slots)
+            proposal = Proposal([1] * n, [None] * n, "d", [0.8] * n) if n else Proposal(drafter="d")
+            (k,) = schedule.admit(slots, [proposal])
+            schedule.observe(RoundRecord(slots, [proposal], [k], [k], [[1] * (k + 1)], 1 + k, 9.0, draft_seconds, 9.0))
+            admitted.append(k)
+        return admitted
+
+    assert decisions(0.001) == decisions(1000.0)
+
+
 def test_where_changes_cost_nothing_no_width_is_kept() -> None:
     assert AdaptiveSchedule(CostCurve(POINTS), 8).width == 0
     assert PrefixSchedule(CostCurve(POINTS), 8).width == 0

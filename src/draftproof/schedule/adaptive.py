@@ -24,8 +24,9 @@ from draftproof.errors import InvalidValue
 from draftproof.schedule.acceptance import Acceptance
 from draftproof.schedule.allocate import best_rows
 from draftproof.schedule.base import RoundRecord, Slot
-from draftproof.schedule.costs import CostCurve
+from draftproof.schedule.costs import CostCurve, learn_pass
 from draftproof.schedule.fixed import LONGEST
+from draftproof.schedule.renewal import Renewal
 from draftproof.schedule.seconds import DraftSeconds, Seconds
 from draftproof.schedule.width import Width
 
@@ -62,11 +63,10 @@ class AdaptiveSchedule:
         given = draft_seconds or {}
         self._draft_seconds = {name: Seconds(each) for name, each in given.items()}  # of a token, by drafter
         self._asking_seconds = {name: Seconds(longest * each) for name, each in given.items()}  # of a proposal
-        self._measure_again = measure_again
+        self._renewal = Renewal(measure_again)
         self._width = Width(longest)
         self._drafting = DraftSeconds()
         self._promises = _Promises()
-        self._live: set[int] = set()
         self._asked: list[int] = []  # tokens that this round's drafter was asked for, by request
         self._rest_seconds = Seconds()
         self._elapsed = 0.0
@@ -81,7 +81,7 @@ class AdaptiveSchedule:
         return self._width.now if self.costs.switch else 0
 
     def lengths(self, slots: Seq[Slot]) -> list[int]:
-        self._live.update(slot.id for slot in slots)
+        self._renewal.join(slot.id for slot in slots)
         lengths = self._lengths(slots)
         self._asked = lengths
         return lengths
@@ -135,9 +135,7 @@ class AdaptiveSchedule:
         return admitted
 
     def observe(self, record: RoundRecord) -> None:
-        context = max((slot.length for slot in record.slots), default=0)
-        filled = len(record.slots) * self.width
-        self.costs.observe(max(record.rows, filled), context, record.target_seconds)
+        learn_pass(self.costs, record, self.width)
         if any(record.admitted):
             self._promises.settle(sum(record.accepted))
         for i, proposal in enumerate(record.proposals):
@@ -169,9 +167,7 @@ class AdaptiveSchedule:
 
     def forget(self, id: int) -> None:
         self._off.pop(id, None)
-        self._live.discard(id)
-        if not self._live and self.costs.stale and self._measure_again is not None:
-            self.costs = self._measure_again()
+        self.costs = self._renewal.leave(id, self.costs, self._elapsed)
 
     # -- seconds -----------------------------------------------------------------------------------------
 
@@ -210,7 +206,7 @@ class AdaptiveSchedule:
         drafted = max((len(p.tokens) for p in record.proposals), default=0)
         if drafted:
             self._drafting.observe(drafted, record.draft_seconds)
-        name = record.slots[0].drafter
+        name = next(slot.drafter for slot, n in zip(record.slots, self._asked, strict=True) if n)
         per_token = record.draft_seconds / max(drafted, 1)
         of_asking = record.draft_seconds / sum(n > 0 for n in self._asked)
         for known, seconds in ((self._draft_seconds, per_token), (self._asking_seconds, of_asking)):

@@ -4,22 +4,27 @@ What it is for: schedules weigh expected tokens against these seconds. A curve i
 well under two seconds, or given (simulation, proofs), and refined from real rounds. `switch` is what a pass costs more
 when it has other rows than the one before it: some runtimes then prepare their kernels anew.
 
-Guarantees: never decreasing in rows; between measured points it is linear, beyond them it continues the last slope.
-What it does not do: know why a machine is slow; a drift beyond `DRIFT` marks the curve as stale.
+Guarantees: never decreasing in rows; between measured points it is linear, beyond them it goes on with the last slope
+or that of the whole curve, whichever is steeper, until real rounds of such a width have shown what they cost. What it
+does not do: know why a machine is slow; rounds that are off by more than `DRIFT` mark the curve as stale.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
+from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from time import perf_counter
 
 from draftproof.errors import InvalidValue
+from draftproof.schedule.base import RoundRecord
 from draftproof.target.base import Feed, Target
 
 ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 DRIFT = 0.3  # share by which real rounds may disagree with the curve before it is measured again
+DEEP = 512  # tokens of context that may make a pass twice as dear, and are then no disagreement
 MEMORY = 0.9  # weight kept by what was known when a round adds its own time
 SCRATCH = 16  # tokens of context on which passes are timed
 RUN = 4  # passes of one width in a row, when a curve is measured
@@ -34,14 +39,15 @@ class CostCurve:
     """
 
     def __init__(self, points: Mapping[int, float], *, refine: bool = True, switch: float = 0.0) -> None:
-        if not points or any(rows < 1 or seconds <= 0 for rows, seconds in points.items()):
+        if not points or any(rows < 1 or not 0 < seconds < math.inf for rows, seconds in points.items()):
             raise InvalidValue(f"cost curve {dict(points)}", "{rows >= 1: seconds > 0}, at least one point")
-        if not switch >= 0:
+        if not 0 <= switch < math.inf:
             raise InvalidValue(f"switch={switch}", "seconds >= 0")
         self.switch = switch
         self._last_rows = 0
         self._rows = tuple(sorted(points))
         self._seconds = tuple(_rising([points[rows] for rows in self._rows]))
+        self._wide = _Wide(self._rows[-1], self._seconds[-1], self._slope())
         self.refine = refine
         self._scale: dict[int, float] = {}
         self._disagreed = 0
@@ -53,34 +59,48 @@ class CostCurve:
 
     @property
     def stale(self) -> bool:
-        """Whether the last STEADY rounds all disagreed with the curve's shape-preserving scale by more than DRIFT."""
+        """Whether the last STEADY rounds all took another time than was measured, by more than DRIFT and context."""
         return self._disagreed >= STEADY
 
     def seconds(self, rows: int, context: int = 0) -> float:
         """Expected seconds of one target pass over `rows` rows in all."""
         return self._base(rows) * self._scale_at(context)
 
+    def other_pass(self) -> None:
+        """A pass that is no round's (it read a prompt): nothing is learnt of it, and the next one is a change."""
+        self._last_rows = 0
+
     def observe(self, rows: int, context: int, seconds: float) -> None:
-        """A real pass took this long. Prompts (passes far wider than the curve) are not rounds and are left out."""
+        """A round's pass took this long."""
         changed, self._last_rows = rows != self._last_rows, rows
-        if not self.refine or rows > self._rows[-1] or seconds <= 0 or (self.switch and changed):
+        if not self.refine or seconds <= 0 or (self.switch and changed):
             return
-        bucket = _bucket(context)
-        ratio = seconds / self._base(rows)
         known = self._scale_at(context)
-        wrong = abs(ratio / known - 1) > DRIFT
+        if rows > self._rows[-1]:
+            self._wide.observe(rows, seconds / known)
+            return
+        ratio = seconds / self._base(rows)
+        wrong = not 1 / (1 + DRIFT) <= ratio <= (1 + DRIFT) * (1 + context / DEEP)
         self._disagreed = self._disagreed + 1 if wrong else 0
-        self._scale[bucket] = MEMORY * known + (1 - MEMORY) * ratio
+        self._scale[_bucket(context)] = MEMORY * known + (1 - MEMORY) * ratio
 
     def _base(self, rows: int) -> float:
         at, seconds = self._rows, self._seconds
         if rows <= at[0]:
             return seconds[0]
-        for i in range(1, len(at)):
-            if rows <= at[i] or i == len(at) - 1:
-                slope = (seconds[i] - seconds[i - 1]) / (at[i] - at[i - 1])
-                return seconds[i] + slope * (rows - at[i])
-        return seconds[0] * rows / at[0]  # one point alone: as many times as dear
+        if rows > at[-1]:
+            return self._wide.seconds(rows)
+        i = bisect_left(at, rows)
+        slope = (seconds[i] - seconds[i - 1]) / (at[i] - at[i - 1])
+        return seconds[i] + slope * (rows - at[i])
+
+    def _slope(self) -> float:
+        """Seconds of a further row. A last point that came out too low must not make all further rows free."""
+        at, seconds = self._rows, self._seconds
+        if len(at) == 1:
+            return seconds[0] / at[0]  # one point alone: as many times as dear
+        last = (seconds[-1] - seconds[-2]) / (at[-1] - at[-2])
+        return max(last, (seconds[-1] - seconds[0]) / (at[-1] - at[0]))
 
     def _scale_at(self, context: int) -> float:
         if not self._scale:
@@ -92,11 +112,52 @@ class CostCurve:
         return self._scale[min(self._scale, key=lambda known: abs(known - bucket))]
 
 
+class _Wide:
+    """Passes beyond the measured points: a line, bent to what real rounds of such widths took."""
+
+    def __init__(self, rows: int, seconds: float, slope: float) -> None:
+        self._from, self._first, self._slope = rows, seconds, slope
+        self._known: dict[int, float] = {}
+        self._at: list[int] = []
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """A round of so many rows took this long, had its context been short."""
+        known = self._known.get(rows)
+        if known is None:
+            insort(self._at, rows)
+        self._known[rows] = seconds if known is None else MEMORY * known + (1 - MEMORY) * seconds
+
+    def seconds(self, rows: int) -> float:
+        """Between known widths linear, beyond the last with the slope of the line; never less than a narrower one."""
+        i = bisect_left(self._at, rows)
+        low_at, low = (self._from, self._first) if not i else (self._at[i - 1], self._highest(i))
+        if i == len(self._at):
+            return low + self._slope * (rows - low_at)
+        high = max(low, self._known[self._at[i]])
+        return low + (high - low) * (rows - low_at) / (self._at[i] - low_at)
+
+    def _highest(self, count: int) -> float:
+        return max(self._first, *(self._known[rows] for rows in self._at[:count]))
+
+
+def learn_pass(costs: CostCurve, record: RoundRecord, width: int) -> None:
+    """Refine the curve from a round whose parts were filled up to `width`, unless its pass read a prompt."""
+    requests = len(record.slots)
+    if record.rows > requests + sum(record.admitted):
+        costs.other_pass()
+        return
+    context = max((slot.length for slot in record.slots), default=0)
+    costs.observe(max(record.rows, requests * width), context, record.target_seconds)
+
+
 def measure(
     target: Target, *, longest: int, budget: float = 1.0, clock: Callable[[], float] = perf_counter
 ) -> CostCurve:
-    """Time passes of 1..longest+1 rows on a scratch sequence: medians of interleaved repeats in `budget` seconds."""
-    wanted = [rows for rows in ROWS if rows <= max(longest + 1, 2)]
+    """Time passes of 1..longest+1 rows on a scratch sequence: medians of interleaved repeats in `budget` seconds, or
+    three passes of every width where those take longer.
+    """
+    widest = max(longest + 1, 2)
+    wanted = [*(rows for rows in ROWS if rows < widest), widest]
     if target.context_limit is not None:
         wanted = [rows for rows in wanted if rows + SCRATCH <= target.context_limit] or [1]
     seconds, switch = time_passes(target, 1, wanted, budget=budget, clock=clock)
@@ -108,8 +169,9 @@ def time_passes(
 ) -> tuple[dict[int, float], float]:
     """Median seconds of passes of so many sequences, by rows of each, and what a change of rows costs more.
 
-    In `budget` seconds: RUN passes of every width in turn, repeated. The first of a run has other rows than the pass
-    before it. Less than NOTICED of the narrowest pass is noise, and given as 0.
+    In `budget` seconds: RUN passes of every width in turn, repeated; two, where a round of that takes longer than the
+    budget. The first of a run has other rows than the pass before it. Less than NOTICED of the narrowest pass is noise,
+    and given as 0.
     """
     token = next(i for i in range(target.vocab_size) if i not in target.eos_ids or target.vocab_size == 1)
     handles = [target.open() for _ in range(sequences)]
@@ -125,12 +187,12 @@ def time_passes(
 
     try:
         target.score([Feed(handle, [token] * SCRATCH, rows=1) for handle in handles])
-        for each in rows:  # first calls compile or allocate; they are not the cost of a round
-            once(each)
+        first_calls = sum(once(each) for each in rows)  # which compile or allocate: not the cost of a round
+        run = RUN if RUN * first_calls <= budget else 2
         ends = clock() + budget
         while clock() < ends or not all(times.values()):
             for each in rows:
-                first, *others = [once(each) for _ in range(RUN)]
+                first, *others = [once(each) for _ in range(run)]
                 firsts[each].append(first)
                 times[each] += others
     finally:

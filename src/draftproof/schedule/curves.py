@@ -39,8 +39,13 @@ def load_or_measure(target: Target, runtime: str, longest: int) -> CostCurve:
     kept = read(file)
     if kept is not None:
         return kept
-    curve = measure(target, longest=longest)
-    write(file, curve)
+    return measure_and_keep(target, runtime, longest)
+
+
+def measure_and_keep(target: Target, runtime: str, longest: int, *, budget: float = 1.0) -> CostCurve:
+    """A curve measured now, in place of the one that is kept."""
+    curve = measure(target, longest=longest, budget=budget)
+    write(curve_file(target, runtime, longest), curve)
     return curve
 
 

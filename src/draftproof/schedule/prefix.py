@@ -21,7 +21,7 @@ Source: dspark.md, "Scheduler"; arXiv:2607.05147.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from itertools import islice
@@ -32,8 +32,9 @@ from draftproof.errors import BadProposal, InvalidValue
 from draftproof.schedule.acceptance import Acceptance
 from draftproof.schedule.allocate import best_rows
 from draftproof.schedule.base import RoundRecord, Slot
-from draftproof.schedule.costs import CostCurve
+from draftproof.schedule.costs import CostCurve, learn_pass
 from draftproof.schedule.fixed import LONGEST
+from draftproof.schedule.renewal import Renewal
 from draftproof.schedule.seconds import DraftSeconds, Seconds
 from draftproof.schedule.width import Width
 
@@ -48,12 +49,19 @@ BELIEF = 8.0  # tokens' worth of belief that confidences are true, before anythi
 
 class PrefixSchedule:
     """longest: most tokens to draft. costs: the target's cost curve. draft_seconds: of drafting a round, if known.
+    measure_again: see `renewal`.
 
     With costs that do not refine themselves (`CostCurve(refine=False)`) no clock is read: proofs and simulations.
     """
 
     def __init__(
-        self, costs: CostCurve, longest: int = 8, *, form: Form = "causal", draft_seconds: float | None = None
+        self,
+        costs: CostCurve,
+        longest: int = 8,
+        *,
+        form: Form = "causal",
+        draft_seconds: float | None = None,
+        measure_again: Callable[[], CostCurve] | None = None,
     ) -> None:
         if not 0 <= longest <= LONGEST:
             raise InvalidValue(f"draft length {longest}", f"0 to {LONGEST}; 0 is plain decoding")
@@ -72,6 +80,7 @@ class PrefixSchedule:
         self._probe_short = True  # a try of one token and a whole block in turn: what drafting costs by its length
         self._rows_per_request: float | None = None
         self._balance = _Balance()
+        self._renewal = Renewal(measure_again)
         self._width = Width(longest, now=min(longest, FIRST) + 1)
         self._drafting = DraftSeconds()
         self._off: dict[int, str] = {}
@@ -90,6 +99,7 @@ class PrefixSchedule:
 
     def lengths(self, slots: Seq[Slot]) -> list[int]:
         """All of the block, or none of it where the rounds of late made fewer tokens a second than plain ones would."""
+        self._renewal.join(slot.id for slot in slots)
         caps = [min(self.longest, slot.room) for slot in slots]
         if self.costs.switch and self._width.now > 1:
             return [min(cap, self._width.now - 1) for cap in caps]
@@ -128,7 +138,7 @@ class PrefixSchedule:
         context, requests = _context(record.slots), len(record.slots)
         drafted = any(proposal.tokens for proposal in record.proposals)
         if self.costs.refine:
-            self.costs.observe(max(record.rows, requests * self.width), context, record.target_seconds)
+            learn_pass(self.costs, record, self.width)
             self._elapsed += record.target_seconds + record.draft_seconds + record.other_seconds
             self._rest_seconds.observe(record.other_seconds)
             if drafted:
@@ -143,7 +153,8 @@ class PrefixSchedule:
         self._balance.add(requests, promised, sum(record.accepted), spent, self._round(requests, context))
         if self.costs.switch:
             # The round is over: its confidences are history now.
-            self._drafting.observe(max(len(p.tokens) for p in record.proposals), record.draft_seconds)
+            block = record.draft_seconds if self.costs.refine else drafting
+            self._drafting.observe(max(len(p.tokens) for p in record.proposals), block)
             self._width.next(
                 [self._beyond(proposal) for proposal in record.proposals],
                 lambda width: self._round(requests * width, context) + (self._drafting(width - 1) or 0.0),
@@ -163,6 +174,7 @@ class PrefixSchedule:
     def forget(self, id: int) -> None:
         """The request has ended."""
         self._off.pop(id, None)
+        self.costs = self._renewal.leave(id, self.costs, self._elapsed)
 
     # -- decisions ---------------------------------------------------------------------------------------
 
