@@ -285,7 +285,7 @@ def test_bad_curve_files_are_named(tmp_path: Path, changes: dict[str, object], m
 
 
 def test_bad_options_are_refused() -> None:
-    for bad in ({"concurrent": ()}, {"concurrent": (0,)}, {"rounds": 10}, {"warm": -1}):
+    for bad in ({"concurrent": ()}, {"concurrent": (0,)}, {"rounds": 10}, {"warm": -1}, {"seed": -1}):
         with pytest.raises(InvalidValue):
             SimulationOptions(**bad)  # type: ignore[arg-type]
     with pytest.raises(InvalidValue, match="draft length 6 with acceptance at 5 positions"):

@@ -81,6 +81,9 @@ def test_bad_rounds_are_refused() -> None:
         Rounds(ones, np.ones((3, 1)), real)
     with pytest.raises(InvalidValue, match="without rounds"):
         Rounds(ones[:0], ones[:0], real[:0])
+    for bad in (float("nan"), 1.5, -0.1):
+        with pytest.raises(InvalidValue, match="no probabilities"):
+            Rounds(ones, ones * bad, real)
     with pytest.raises(InvalidValue, match="not finite"):
         Rounds(ones * np.nan, ones, real)
 

@@ -248,6 +248,12 @@ def test_prompts_come_from_text_and_json_lines(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n\ntwo\none\n")
     (tmp_path / "b.jsonl").write_text('{"prompt": "one"}\n{"turns": ["two", "three"]}\n')
     assert read_prompts(tmp_path / "a.txt") == read_prompts(tmp_path / "b.jsonl") == ["one", "two"]
+    (tmp_path / "e.jsonl").write_text('{"prompt": "one\u2028two"}\r\n{"prompt": "three\x85"}\n', encoding="utf-8")
+    assert read_prompts(tmp_path / "e.jsonl") == ["one\u2028two", "three\x85"]
+    for bad in ('["a"]', "5", "null", '""', '" "'):
+        (tmp_path / "bad.jsonl").write_text(f'{{"prompt": {bad}}}\n')
+        with pytest.raises(ModelFileError, match="is no prompt"):
+            read_prompts(tmp_path / "bad.jsonl")
     (tmp_path / "c.jsonl").write_text('{"turns": []}\n')
     (tmp_path / "d.txt").write_text("\n")
     with pytest.raises(ModelFileError, match="cannot read prompts"):
@@ -262,6 +268,19 @@ def test_a_file_that_is_no_corpus_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"something": 1}\n')
     with pytest.raises(ModelFileError, match="no file of training texts"):
         list(read_corpus(tmp_path / "x.jsonl"))
+
+
+def test_a_temperature_twice_would_answer_every_prompt_twice() -> None:
+    with pytest.raises(InvalidValue, match="each once"):
+        CorpusPlan(temperatures=(1.0, 0.5, 1.0))
+
+
+def test_a_training_goes_on_with_what_it_held_out_or_not_at_all(folder: Path, tmp_path: Path) -> None:
+    _train(folder, tmp_path)
+    with pytest.raises(InvalidValue, match="another training"):
+        _train(folder, tmp_path, "--held-out", "5", "--steps", "8")
+    with pytest.raises(InvalidValue, match="as in the training: 3"):  # the store knows 5 now, this drafter does not
+        calibrate_command.calibrate(tmp_path / "markov", tmp_path / "features", str(folder), held_out=5)
 
 
 def test_layers_are_spread_and_the_last_is_among_them() -> None:

@@ -110,7 +110,7 @@ def test_on_costs_that_rise_ever_faster_it_is_the_best_of_all_prefixes(
             alive *= c
             row.append(alive)
         survivals.append(row)
-    best = best_rows(survivals, lambda rows, longest: costs.seconds(rows) + 0.1)
+    best = best_rows(survivals, lambda rows: costs.seconds(rows) + 0.1)
     lengths = _schedule(seconds).admit(_slots(len(blocks)), [_proposal(b) for b in blocks])
     tokens = len(blocks) + sum(sum(s[:n]) for s, n in zip(survivals, lengths, strict=True))
     assert tokens / (costs.seconds(len(blocks) + sum(lengths)) + 0.1) == pytest.approx(best.rate)

@@ -77,6 +77,43 @@ def test_a_full_disk_leaves_what_was_written_before(tmp_path: Path, monkeypatch:
     np.testing.assert_array_equal(after.read(after.entries[1])[2], np.arange(9))
 
 
+@pytest.mark.parametrize("name", ["tokens.i32", "features.f16", "log_total.f32"])
+def test_a_store_that_lacks_numbers_is_refused_and_left_as_it_is(tmp_path: Path, name: str) -> None:
+    """A copy that was interrupted: made longer again it would be trained on zeros."""
+    store = FeatureStore.create(tmp_path, width=WIDTH, facts={})
+    _add(store, 1)
+    short = (tmp_path / name).read_bytes()[:-5]
+    (tmp_path / name).write_bytes(short)
+    for opened in (lambda: FeatureStore.open(tmp_path), lambda: FeatureStore.create(tmp_path, width=WIDTH, facts={})):
+        with pytest.raises(ModelFileError, match="shorter"):
+            opened()
+    assert (tmp_path / name).read_bytes() == short
+    (tmp_path / name).unlink()
+    with pytest.raises(ModelFileError, match="shorter"):
+        FeatureStore.open(tmp_path)
+
+
+def test_opening_a_store_does_not_write_its_index_and_repairing_it_is_all_or_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FeatureStore.create(tmp_path, width=WIDTH, facts={})
+    _add(store, 1)
+
+    def stopped(self: Path, *args: object, **kwargs: object) -> int:
+        self.write_bytes(b"")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_text", stopped)
+    assert len(FeatureStore.create(tmp_path, width=WIDTH, facts={}).entries) == 1
+    with (tmp_path / INDEX).open("a") as file:
+        file.write('{"start": 9, "len')
+    with pytest.raises(KeyboardInterrupt):
+        FeatureStore.create(tmp_path, width=WIDTH, facts={})
+    monkeypatch.undo()
+    after = FeatureStore.create(tmp_path, width=WIDTH, facts={})
+    np.testing.assert_array_equal(after.read(after.entries[0])[2], np.arange(9))
+
+
 @pytest.mark.parametrize(
     ("change", "match"),
     [

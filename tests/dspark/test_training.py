@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,9 @@ from draftproof.schedule.fixed import FixedSchedule
 from draftproof.train.batches import split
 from draftproof.train.evaluate import Replay, anchored, replay
 from draftproof.train.features import Text, store_texts
+from draftproof.train.pipeline import DrafterPlan, Training, feature_scale
 from draftproof.train.store import FeatureStore
+from draftproof.train.trainer import TrainingPlan
 
 ANSWER = 28
 
@@ -151,6 +154,63 @@ def test_what_was_trained_on_is_never_held_out_later(model: LlamaForCausalLM, tm
     (store.folder / "held_out.json").write_text("{")
     with pytest.raises(ModelFileError, match=r"held_out\.json"):
         split(store, 3, block=BLOCK)
+
+
+def test_a_longer_block_leaves_out_held_out_answers_that_are_too_short_for_it(
+    model: LlamaForCausalLM, tmp_path: Path
+) -> None:
+    texts = [t for i, n in enumerate((6, 12, 6, 12)) for t in tiny_texts(model, 3, n, temperature=1.0, seed=i)]
+    store = tiny_store(tmp_path, model, texts)
+    _, held = split(store, 3, block=BLOCK)
+    longer, fewer = split(store, 3, block=7)
+    assert 0 < len(fewer) < len(held)
+    assert fewer == [e for e in held if e.length - e.prompt_length >= 7]
+    assert not set(longer) & set(held)
+
+
+def test_texts_of_other_temperatures_are_trained_on_and_not_judged(model: LlamaForCausalLM, tmp_path: Path) -> None:
+    """p is stored at T = 1: figures of a text drawn at another temperature would be no engine's."""
+    texts = [text for t in (1.0, 0.7, 0.0) for text in tiny_texts(model, 12, 10, temperature=t, seed=int(10 * t))]
+    store = tiny_store(tmp_path, model, texts)
+    maker = tiny_maker(tiny_module(), model)
+    other = next(entry for entry in store.entries if entry.temperature == 0.7)
+    with pytest.raises(InvalidValue, match=r"temperature 0\.7"):
+        anchored(maker, store, other)
+    tables = replace(tiny_tables(model), facts=replace(tiny_tables(model).facts, fingerprint="x"))
+    store.facts["layers"] = [1, 3]
+    training = Training(
+        store,
+        tables,
+        DrafterPlan(layers=1, block=3, rank=4, draft_vocab=20, held_out=9),
+        TrainingPlan(steps=2, sequences=4, anchors=4),
+        tmp_path / "run",
+        dtype=torch.float32,
+        device="cpu",
+    )
+    assert sorted(e.temperature for e in training.held_out) == [0.0] * 3 + [0.7] * 3 + [1.0] * 3
+    assert {e.temperature for e in training.training} == {0.0, 0.7, 1.0}
+    found = training.evaluate()
+    assert found.sampled is not None
+    assert found.greedy is not None
+    assert found.sampled.tokens == sum(e.length - e.prompt_length for e in training.held_out if e.temperature == 1)
+    assert found.greedy.tokens == sum(e.length - e.prompt_length for e in training.held_out if e.temperature == 0)
+    training.held_out[:] = [e for e in training.held_out if e.temperature == 0.7]
+    assert (training.evaluate().sampled, training.evaluate().greedy) == (None, None)
+    checkpoint = training.finish(training.evaluate(), {})
+    assert checkpoint.temperatures == (1.0,) * 3
+
+
+def test_a_feature_that_hardly_moves_has_a_scale_that_a_checkpoint_can_hold(
+    model: LlamaForCausalLM, tmp_path: Path
+) -> None:
+    store = FeatureStore.create(tmp_path, width=4, facts={})
+    source = np.random.default_rng(0)
+    for _ in range(3):
+        features = source.normal(size=(12, 4)) * [1.0, 1.0, 1e-7, 0.0]
+        store.add(source.integers(0, 9, 12).tolist(), features, np.zeros(12), prompt_length=2, temperature=1.0)
+    scale = feature_scale(store, store.entries)
+    assert np.isfinite(scale.astype(np.float16)).all()
+    assert (scale > 0).all()
 
 
 def _answers(

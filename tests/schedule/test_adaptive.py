@@ -11,7 +11,7 @@ from draftproof.draft.base import Proposal
 from draftproof.errors import InvalidValue
 from draftproof.schedule.acceptance import Acceptance
 from draftproof.schedule.adaptive import PROBE_SHARE, AdaptiveSchedule
-from draftproof.schedule.allocate import best_rows
+from draftproof.schedule.allocate import best_block, best_rows
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve
 
@@ -22,23 +22,44 @@ survival_rows = st.lists(st.floats(0, 1), max_size=4).map(lambda row: sorted(row
 def test_allocation_is_the_best_of_all_prefixes(survivals, steps):
     cumulative = np.cumsum([1.0, *steps])
 
-    def seconds(rows, longest):
+    def seconds(rows):
         return float(cumulative[rows])
 
     found = best_rows(survivals, seconds)
     every = []
     for lengths in product(*(range(len(row) + 1) for row in survivals)):
         tokens = len(survivals) + sum(sum(row[:n]) for row, n in zip(survivals, lengths, strict=True))
-        every.append(tokens / seconds(len(survivals) + sum(lengths), max(lengths)))
+        every.append(tokens / seconds(len(survivals) + sum(lengths)))
     assert found.rate == pytest.approx(max(every), rel=1e-12)
     assert all(n <= len(row) for n, row in zip(found.lengths, survivals, strict=True))
 
 
+@given(
+    st.lists(survival_rows, min_size=1, max_size=3),
+    st.lists(st.floats(0.01, 1), min_size=16, max_size=16),
+    st.lists(st.floats(0.01, 3), min_size=4, max_size=4),
+)
+def test_allocation_is_the_best_also_where_the_longest_block_costs(survivals, steps, drafting):
+    cumulative, blocks = np.cumsum([1.0, *steps]), np.cumsum([0.0, *drafting])
+
+    def seconds(rows, longest):
+        return float(cumulative[rows] + blocks[longest])
+
+    found = best_block(survivals, seconds)
+    every = []
+    for lengths in product(*(range(len(row) + 1) for row in survivals)):
+        tokens = len(survivals) + sum(sum(row[:n]) for row, n in zip(survivals, lengths, strict=True))
+        every.append(tokens / seconds(len(survivals) + sum(lengths), max(lengths)))
+    at = seconds(len(survivals) + sum(found.lengths), max(found.lengths))
+    made = len(survivals) + sum(sum(row[:n]) for row, n in zip(survivals, found.lengths, strict=True))
+    assert made / at == pytest.approx(max(every), rel=1e-12)
+
+
 def test_equal_survivals_go_by_position_then_by_request():
     # Room for exactly two more rows: both requests get their first token before either gets its second.
-    found = best_rows([[0.5, 0.5], [0.5, 0.5]], lambda rows, longest: 1.0 if rows <= 4 else 100.0)
+    found = best_rows([[0.5, 0.5], [0.5, 0.5]], lambda rows: 1.0 if rows <= 4 else 100.0)
     assert found.lengths == (1, 1)
-    found = best_rows([[0.5, 0.5], [0.5, 0.5]], lambda rows, longest: 1.0 if rows <= 3 else 100.0)
+    found = best_rows([[0.5, 0.5], [0.5, 0.5]], lambda rows: 1.0 if rows <= 3 else 100.0)
     assert found.lengths == (1, 0)
 
 

@@ -52,6 +52,8 @@ class SimulationOptions:
     def __post_init__(self) -> None:
         if not self.concurrent or any(n < 1 for n in self.concurrent):
             raise InvalidValue(f"{self.concurrent} requests at a time", "numbers >= 1, at least one")
+        if self.seed < 0:
+            raise InvalidValue(f"seed {self.seed}", "at least 0")
         if self.rounds < 2 * BATCHES or self.warm < 0:
             raise InvalidValue(f"{self.rounds} rounds after {self.warm}", f"at least {2 * BATCHES} after at least 0")
 

@@ -34,7 +34,7 @@ def calibrate(
     from draftproof.draft.dspark.hidden import TargetTables
     from draftproof.draft.dspark.module import module_of
     from draftproof.train.batches import split
-    from draftproof.train.evaluate import anchored
+    from draftproof.train.evaluate import anchored, judged
     from draftproof.train.pipeline import recalibrated, rounds_of
     from draftproof.train.rows import RowMaker
     from draftproof.train.store import FeatureStore
@@ -50,12 +50,15 @@ def calibrate(
     maker = RowMaker(
         module_of(before), torch.from_numpy(tables.embedding), torch.from_numpy(tables.head), dtype=torch.float32
     )
-    if (known := store.held_out()) and held_out not in known:
-        raise InvalidValue(f"--held-out {held_out}", f"as in the training: {', '.join(map(str, known))}")
+    trained_with = before.record.get("held_out", held_out)
+    if held_out != trained_with or ((known := store.held_out()) and held_out not in known):
+        raise InvalidValue(f"--held-out {held_out}", f"as in the training: {trained_with}")
     _, entries = split(store, held_out, block=before.config.block)
-    rounds = rounds_of([anchored(maker, store, entry) for entry in entries if entry.temperature > 0])
+    rounds = rounds_of([anchored(maker, store, entry) for entry in judged(entries, greedy=False)])
     if rounds is None:
-        raise InvalidValue("no held-out text was sampled", "greedy text says nothing about probabilities")
+        raise InvalidValue(
+            "no held-out text was sampled at temperature 1", "other texts say nothing about these chances"
+        )
     after = recalibrated(before, rounds)
     if plot is not None:
         bias = float(after.tensors["confidence.bias"][0] - before.tensors["confidence.bias"][0])

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from draftproof.draft.base import Proposal
 from draftproof.errors import InvalidValue
 from draftproof.schedule.acceptance import Acceptance
-from draftproof.schedule.allocate import best_rows
+from draftproof.schedule.allocate import best_block, best_rows
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve, learn_pass
 from draftproof.schedule.fixed import LONGEST
@@ -103,7 +103,7 @@ class AdaptiveSchedule:
             most = self._width.next(survivals, self._with_width(len(slots), context, per_token), self.costs.switch) - 1
             best_lengths = tuple(min(most, cap) for cap in caps)
         else:
-            best_lengths = best_rows(
+            best_lengths = best_block(
                 survivals, lambda rows, longest: self._round(rows, context) + per_token * longest
             ).lengths
         lengths = [best_lengths[i] if i in costly else caps[i] for i in range(len(slots))]
@@ -124,7 +124,7 @@ class AdaptiveSchedule:
                 self._width.next(hoped, self._with_width(len(slots), context), self.costs.switch, leap=True)
             best = [min(len(p.tokens), self._width.now - 1) for p in proposals]
         else:
-            best = list(best_rows(survivals, lambda rows, longest: self._round(rows, context)).lengths)
+            best = list(best_rows(survivals, lambda rows: self._round(rows, context)).lengths)
         admitted = [
             len(p.tokens) if p.tokens and not self._cheap(slot) else n
             for slot, p, n in zip(slots, proposals, best, strict=True)

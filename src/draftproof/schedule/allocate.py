@@ -22,24 +22,32 @@ class Allocation:
     rate: float
 
 
-def best_rows(survivals: Seq[Seq[float]], seconds: Callable[[int, int], float]) -> Allocation:
+def best_block(survivals: Seq[Seq[float]], seconds: Callable[[int, int], float]) -> Allocation:
+    """`best_rows` where drafting costs by its longest block: seconds(rows, longest)."""
+    longest = max(map(len, survivals), default=0)
+    found = [
+        best_rows([row[:most] for row in survivals], lambda rows, most=most: seconds(rows, most))  # type: ignore[misc]
+        for most in range(longest + 1)
+    ]
+    return max(found, key=lambda allocation: allocation.rate)  # of equals the shortest
+
+
+def best_rows(survivals: Seq[Seq[float]], seconds: Callable[[int], float]) -> Allocation:
     """The lengths that maximise expected tokens per second of the round.
 
-    survivals[r][k]: P(at least k+1 drafted tokens of request r accepted), non-increasing in k.
-    seconds(rows, longest): of the whole round with `rows` rows in all and blocks of up to `longest` tokens.
+    survivals[r][k]: P(at least k+1 drafted tokens of request r accepted), non-increasing in k. seconds(rows): of the
+    whole round with `rows` rows in all.
     """
     # Non-increasing survivals: taking the largest first respects prefixes.
     entries = sorted((-s, k, r) for r, row in enumerate(survivals) for k, s in enumerate(row))
     lengths = [0] * len(survivals)
     requests = len(survivals)
     tokens = float(requests)
-    best = Allocation(tuple(lengths), tokens / seconds(requests, 0))
-    longest = 0
+    best = Allocation(tuple(lengths), tokens / seconds(requests))
     for taken, (negative, k, r) in enumerate(entries, start=1):
         tokens -= negative
         lengths[r] = k + 1
-        longest = max(longest, k + 1)
-        rate = tokens / seconds(requests + taken, longest)
+        rate = tokens / seconds(requests + taken)
         if rate > best.rate:
             best = Allocation(tuple(lengths), rate)
     return best

@@ -163,7 +163,7 @@ class PrefixSchedule:
         elif self.form == "budget":
             # The round is over: all its confidences are history now, and searching them all is allowed.
             survivals = [list(self._survivals(proposal)) for proposal in record.proposals]
-            best = best_rows(survivals, lambda rows, longest: self._round(rows, context) + drafting)
+            best = best_rows(survivals, lambda rows: self._round(rows, context) + drafting)
             worth = sum(best.lengths) / requests
             self._rows_per_request = worth if self._rows_per_request is None else _blend(self._rows_per_request, worth)
 

@@ -42,8 +42,8 @@ class Batch:
 def split(store: FeatureStore, held_out: int, *, block: int) -> tuple[list[Entry], list[Entry]]:
     """(training, held out): every so-many-th sequence is held out, the same ones for as long as the store lives.
 
-    A store that has grown since gives its new sequences to the training. InvalidValue if too little is left to train
-    on, or a sequence that was held out is gone.
+    A store that has grown since gives its new sequences to the training; a longer block leaves out those whose answers
+    are too short. InvalidValue if too little is left to train on, or a sequence that was held out is gone.
     """
     usable = [entry for entry in store.entries if entry.length - entry.prompt_length >= block]
     if len(usable) <= held_out:
@@ -57,9 +57,12 @@ def split(store: FeatureStore, held_out: int, *, block: int) -> tuple[list[Entry
         chosen = [usable[i * stride].digest for i in range(held_out)]
         store.hold_out(chosen)
     held = set(chosen)
-    if missing := held - {entry.digest for entry in usable}:
+    if missing := held - {entry.digest for entry in store.entries}:
         raise InvalidValue(f"{len(missing)} sequences held out of {store.folder} are gone", "make the features again")
-    return [e for e in usable if e.digest not in held], [e for e in usable if e.digest in held]
+    kept = [e for e in usable if e.digest in held]
+    if not kept:
+        raise InvalidValue(f"none of {held_out} held-out answers has {block} tokens", "hold out another number of them")
+    return [e for e in usable if e.digest not in held], kept
 
 
 class Batches:

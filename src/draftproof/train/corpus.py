@@ -45,6 +45,8 @@ class CorpusPlan:
     def __post_init__(self) -> None:
         if not self.temperatures or any(not 0 <= t <= 2 for t in self.temperatures):
             raise InvalidValue(f"temperatures {self.temperatures}", "at least one, each in 0..2")
+        if len(set(self.temperatures)) < len(self.temperatures):
+            raise InvalidValue(f"temperatures {self.temperatures}", "each once")
         if not 0 < self.prompt_temperature <= 2:
             raise InvalidValue(f"prompt_temperature {self.prompt_temperature}", "above 0, at most 2")
         for name in ("max_tokens", "prompt_tokens", "shortest_prompt", "together"):
@@ -55,10 +57,13 @@ class CorpusPlan:
 def read_prompts(path: Path) -> list[str]:
     """Prompts of a file: one a line, or (a .jsonl file) objects with "prompt", or "turns", whose first one is taken."""
     try:
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        # Only line feeds end a line: JSON strings may hold other separators.
+        lines = [line.rstrip("\r") for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
         if path.suffix == ".jsonl":
             objects = [json.loads(line) for line in lines]
             lines = [o["prompt"] if "prompt" in o else o["turns"][0] for o in objects]
+            if bad := [line for line in lines if not isinstance(line, str) or not line.strip()]:
+                raise TypeError(f"{bad[0]!r} is no prompt")
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, IndexError, TypeError) as error:
         raise ModelFileError(f"cannot read prompts from {path}: {error!r}", "one prompt a line") from error
     if not lines:
@@ -100,7 +105,8 @@ def own_prompts(engine: Engine, count: int, path: Path, plan: CorpusPlan, openin
         for (opening, _), result in zip(asked, engine.generate_all([ids for _, ids in asked], params), strict=True):
             text = (opening + result.text).strip()
             # Cut off means unfinished: no prompt.
-            if result.finish_reason == "stop" and len(result.token_ids) >= plan.shortest_prompt and text not in seen:
+            whole = result.finish_reason == "stop" and len(result.token_ids) >= plan.shortest_prompt
+            if whole and text and text not in seen:
                 seen[text] = None
                 lines += json.dumps({"group": group, "prompt": text}) + "\n"
         with writing(path), path.open("a", encoding="utf-8") as file:

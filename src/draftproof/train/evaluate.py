@@ -74,9 +74,16 @@ class Replay:
         return sum(self.accepted) / self.rounds
 
 
+def judged(entries: Seq[Entry], *, greedy: bool) -> list[Entry]:
+    """Greedy texts, or those sampled at T = 1. Of any other temperature p is not stored, only that of T = 1."""
+    return [entry for entry in entries if entry.temperature == (0 if greedy else 1)]
+
+
 @torch.no_grad()
 def anchored(maker: RowMaker, store: FeatureStore, entry: Entry) -> Anchored:
-    """Run the drafter on every anchor of one sequence."""
+    """Run the drafter on every anchor of one sequence, greedy or sampled at T = 1 (InvalidValue otherwise)."""
+    if entry.temperature not in (0, 1):
+        raise InvalidValue(f"figures of a text at temperature {entry.temperature}", "0 or 1: p of others is not stored")
     block = maker.module.config.block
     anchors = every_anchor(entry)
     shape = (len(anchors), block)

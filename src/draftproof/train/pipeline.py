@@ -29,7 +29,7 @@ from draftproof.draft.dspark.module import DSparkModule
 from draftproof.errors import InvalidValue
 from draftproof.models.cache import writing
 from draftproof.train.batches import Batches, split
-from draftproof.train.evaluate import Anchored, Replay, anchored, replay, survived
+from draftproof.train.evaluate import Anchored, Replay, anchored, judged, replay, survived
 from draftproof.train.features import Text, store_texts
 from draftproof.train.rows import RowMaker
 from draftproof.train.store import Entry, FeatureStore
@@ -37,6 +37,7 @@ from draftproof.train.trainer import StepReport, Trainer, TrainingPlan
 
 LOG = "log.jsonl"
 SCALE_SEQUENCES = 40  # enough to know how large each feature is
+LARGEST_SCALE = 1e4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ class DrafterPlan:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Held-out figures after a step: sampled and greedy texts apart, None where there are none."""
+    """Held-out figures after a step: texts sampled at T = 1 and greedy ones apart, None where there are none."""
 
     step: int
     sampled: Replay | None
@@ -157,7 +158,7 @@ class Training:
             block=drafter.block,
             seed=plan.seed,
         )
-        self.trainer = Trainer(self.maker, batches, plan, folder)
+        self.trainer = Trainer(self.maker, batches, plan, folder, facts={"held_out": drafter.held_out})
 
     def run(self, on_step: Callable[[StepReport], None], on_evaluation: Callable[[Evaluation], None]) -> Evaluation:
         """Train to the end, evaluating on the way; returns the last evaluation."""
@@ -171,15 +172,16 @@ class Training:
         return self.evaluate()
 
     def evaluate(self) -> Evaluation:
-        """The held-out figures of the drafter as it is."""
-        blocks = [(entry, anchored(self.maker, self.store, entry)) for entry in self.held_out]
-        sampled = [b for entry, b in blocks if entry.temperature > 0]
-        greedy = [b for entry, b in blocks if entry.temperature == 0]
+        """The held-out figures of the drafter as it is; texts of temperatures other than 0 and 1 have none."""
+        sampled, greedy = (
+            [anchored(self.maker, self.store, entry) for entry in judged(self.held_out, greedy=greedy)]
+            for greedy in (False, True)
+        )
         return Evaluation(self.trainer.step, replay(sampled) if sampled else None, replay(greedy) if greedy else None)
 
     def finish(self, evaluation: Evaluation, extra: dict[str, Any]) -> Checkpoint:
         """Calibrate on the held-out sequences and write the checkpoint with its record."""
-        rounds = rounds_of([anchored(self.maker, self.store, e) for e in self.held_out if e.temperature > 0])
+        rounds = rounds_of([anchored(self.maker, self.store, e) for e in judged(self.held_out, greedy=False)])
         module, plan = self.maker.module, self.trainer.plan
         record = {
             "sequences": len(self.training),
@@ -252,4 +254,5 @@ def feature_scale(store: FeatureStore, entries: Seq[Entry]) -> np.ndarray[Any, A
     """
     sample = np.concatenate([np.array(store.read(e)[1][1:], np.float32) for e in entries[:SCALE_SEQUENCES]])
     size = np.sqrt((sample.astype(np.float64) ** 2).mean(axis=0))
-    return (1 / np.where(size > 0, size, 1)).astype(np.float32)
+    # A feature that hardly moves says hardly anything; its scale has to fit into a checkpoint's float16.
+    return np.minimum(1 / np.where(size > 0, size, 1), LARGEST_SCALE).astype(np.float32)

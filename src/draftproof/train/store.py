@@ -77,14 +77,18 @@ class FeatureStore:
 
     @classmethod
     def open(cls, folder: Path) -> FeatureStore:
-        """An existing store. Raises ModelFileError if the folder is none."""
+        """An existing store. Raises ModelFileError if the folder is none, or lacks numbers of its index."""
         try:
             facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
             lines = (folder / INDEX).read_text(encoding="utf-8").splitlines(keepends=True)
         except (OSError, json.JSONDecodeError) as error:
             raise ModelFileError(f"{folder} is no feature store ({error})", "make one with `train dspark`") from error
         # A line without its end was being written when something stopped it; its sequence is made again.
-        return cls(folder, facts, [Entry(**json.loads(line)) for line in lines if line.endswith("\n")])
+        store = cls(folder, facts, [Entry(**json.loads(line)) for line in lines if line.endswith("\n")])
+        for path, expected in store._sizes():
+            if not path.is_file() or path.stat().st_size < expected:
+                raise ModelFileError(f"{path} is shorter than {INDEX} says", "copy it again, or delete the folder")
+        return store
 
     @property
     def tokens(self) -> int:
@@ -171,11 +175,21 @@ class FeatureStore:
     def _cut(self) -> None:
         """Drop what was written after the last whole sequence."""
         with writing(self.folder):
-            for key, (name, dtype) in _FILES.items():
-                per_token = self.width if key == "features" else 1
-                os.truncate(self.folder / name, self.tokens * per_token * np.dtype(dtype).itemsize)
+            for path, expected in self._sizes():
+                if path.stat().st_size > expected:
+                    os.truncate(path, expected)
             whole = "".join(json.dumps(asdict(entry)) + "\n" for entry in self.entries)
-            (self.folder / INDEX).write_text(whole, encoding="utf-8")
+            if (self.folder / INDEX).read_text(encoding="utf-8") != whole:
+                with fresh_file(self.folder / INDEX) as temporary:
+                    temporary.write_text(whole, encoding="utf-8")
+
+    def _sizes(self) -> list[tuple[Path, int]]:
+        """The files of numbers, and how many bytes of each the index stands for."""
+        per_token = {"tokens": 1, "features": self.width, "log_total": 1}
+        return [
+            (self.folder / name, self.tokens * per_token[key] * np.dtype(dtype).itemsize)
+            for key, (name, dtype) in _FILES.items()
+        ]
 
 
 def _digest(tokens: Seq[int]) -> str:

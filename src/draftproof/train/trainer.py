@@ -11,7 +11,7 @@ absent. What it does not do: show anything (callers pass `on_step`), or evaluate
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter, process_time
@@ -72,9 +72,21 @@ class StepReport:
 
 
 class Trainer:
-    """Trains `maker.module` in place; `folder` keeps the state to resume from."""
+    """Trains `maker.module` in place; `folder` keeps the state to resume from.
 
-    def __init__(self, maker: RowMaker, batches: Batches, plan: TrainingPlan, folder: Path) -> None:
+    facts: what else must be the same when the training is resumed, such as what is held out.
+    """
+
+    def __init__(
+        self,
+        maker: RowMaker,
+        batches: Batches,
+        plan: TrainingPlan,
+        folder: Path,
+        *,
+        facts: Mapping[str, int] | None = None,
+    ) -> None:
+        self.facts = dict(facts or {})
         self.maker, self.batches, self.plan, self.folder = maker, batches, plan, folder
         self.step = 0
         self.cpu_seconds = 0.0
@@ -104,7 +116,8 @@ class Trainer:
         state = torch.load(path, map_location=self.maker.device, weights_only=True)
         saved = {k: v for k, v in state["plan"].items() if k not in ("steps", "save_every")}
         wanted = {k: v for k, v in asdict(self.plan).items() if k not in ("steps", "save_every")}
-        if saved != wanted or state["config"] != self.maker.module.config.as_dict():
+        same = state["config"] == self.maker.module.config.as_dict() and state.get("facts", {}) == self.facts
+        if saved != wanted or not same:
             raise InvalidValue(f"{path} belongs to another training", "give another folder, or the same arguments")
         self.maker.module.load_state_dict(state["module"])
         self.maker.take_vocab()
@@ -126,6 +139,7 @@ class Trainer:
         state: dict[str, Any] = {
             "plan": asdict(self.plan),
             "config": self.maker.module.config.as_dict(),
+            "facts": self.facts,
             "module": self.maker.module.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "step": self.step,

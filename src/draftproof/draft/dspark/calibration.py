@@ -47,6 +47,8 @@ class Rounds:
             raise InvalidValue("calibration without rounds", "give held-out sequences")
         if not np.isfinite(self.logits).all():
             raise InvalidValue("confidence logits that are not finite", "the drafter is broken; train it again")
+        if not ((self.survived >= 0) & (self.survived <= 1 + 1e-6)).all():
+            raise InvalidValue("survivals that are no probabilities", "each in [0, 1]")
 
 
 @dataclass(frozen=True, slots=True)
