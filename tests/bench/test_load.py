@@ -64,6 +64,7 @@ def test_throughput_is_that_of_the_rounds_in_which_all_were_live(target: Clocked
     assert profile is not None
     assert profile.acceptance == (1.0, 1.0)
     assert profile.target_seconds == pytest.approx({n: _seconds(n) for n in (1, 2, 3, 6, 9)})
+    assert {n: set(points) for n, points in profile.target_seconds_by_requests.items()} == {1: {1, 2, 3}, 3: {3, 6, 9}}
     assert set(profile.draft_seconds) == {1, 3}
     assert profile.switch_seconds == 0
     assert 0 < profile.rest_seconds < 0.05  # the engine's own, on the real clock

@@ -122,7 +122,7 @@ def test_a_change_of_width_costs_what_the_profile_says(monkeypatch: pytest.Monke
     monkeypatch.setattr(Policy, "make", lambda self, costs: Changing(2))
     profile = replace(_profile("cpu", "good", 0.0), switch_seconds=0.005)
     (run,) = simulate(profile, SimulationOptions(concurrent=(1,), rounds=40, warm=0), among=[Policy("fixed", 2)])
-    costs = profile.costs()
+    costs = profile.costs(1)
     whole = 20 * (costs.seconds(1) + costs.seconds(3) + profile.draft(1)) + 20 * 0.005
     assert run.seconds.sum() == pytest.approx(whole)
 
@@ -136,7 +136,7 @@ def test_passes_are_filled_up_to_the_schedules_width(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Policy, "make", lambda self, costs: Wide(1))
     profile = replace(_profile(), switch_seconds=0.005, rest_seconds=0.001)
     (run,) = simulate(profile, SimulationOptions(concurrent=(2,), rounds=40, warm=1), among=[Policy("fixed", 1)])
-    assert run.seconds.sum() == pytest.approx(40 * (profile.costs().seconds(8) + profile.draft(2) + 2 * 0.001))
+    assert run.seconds.sum() == pytest.approx(40 * (profile.costs(2).seconds(8) + profile.draft(2) + 2 * 0.001))
     assert run.point.rows_per_round == 4
 
 
@@ -157,7 +157,7 @@ def test_a_fixed_length_has_the_throughput_of_the_closed_form() -> None:
         (run,) = simulate(
             profile, SimulationOptions(concurrent=(requests,), rounds=40, warm=0), among=[Policy("fixed", 2)]
         )
-        seconds = profile.costs().seconds(3 * requests) + profile.draft(requests)
+        seconds = profile.costs(requests).seconds(3 * requests) + profile.draft(requests)
         assert run.point.throughput == pytest.approx(requests * (1 + 0.8 + 0.8 * 0.76) / seconds, rel=1e-12)
         assert run.point.error == pytest.approx(0, abs=1e-9)
         assert run.point.per_request == pytest.approx(run.point.throughput / requests)
@@ -207,7 +207,7 @@ def test_schedules_are_asked_and_told_as_the_engine_does(monkeypatch: pytest.Mon
     for t, record in enumerate(seen):
         assert list(record.admitted) == [3, 2, 1]
         assert record.rows == 3 + 6
-        assert record.target_seconds == profile.costs().seconds(9)
+        assert record.target_seconds == profile.costs(3).seconds(9)
         assert record.draft_seconds == profile.draft(3)
         for i, proposal in enumerate(record.proposals):
             assert list(proposal.confidence or ()) == blocks.confidence[t, i, :3].tolist()
@@ -222,7 +222,7 @@ def test_schedules_are_asked_and_told_as_the_engine_does(monkeypatch: pytest.Mon
 
 
 def test_policies_are_production_schedules_on_curves_of_their_own() -> None:
-    costs = _profile().costs()
+    costs = _profile().costs(1)
     made = {policy.name: policy.make(costs) for policy in policies(3)}
     assert list(made) == ["plain", "fixed 1", "fixed 2", "fixed 3", "adaptive", "prefix", "prefix-budget"]
     assert isinstance(made["prefix"], PrefixSchedule)
@@ -254,6 +254,12 @@ def test_a_curve_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert (same.draft(1), same.draft(32), same.name, same.spread) == (0.002, 0.002, "curve", 0.2)
     free = Profile.read(_file(tmp_path, draft_seconds=0))
     assert free.draft(8) == 0
+    line = Profile.read(_file(tmp_path, draft_seconds={"1": 0, "5": 0.004, "9": 0.004}))
+    assert [line.draft(n) for n in (1, 2, 5, 7, 32)] == pytest.approx([0, 0.001, 0.004, 0.004, 0.004])
+    assert Profile.read(_file(tmp_path, draft_seconds={"8": 0.004})).draft(32) == 0.004
+    own = Profile.read(_file(tmp_path, target_seconds_by_requests={"8": {"8": 0.5, "16": 0.7}}))
+    assert [own.costs(n).seconds(8) for n in (1, 8)] == [CURVES["cpu"][8], 0.5]
+    assert own.to_json()["target_seconds_by_requests"] == {"8": {"8": 0.5, "16": 0.7}}
     report = tmp_path / "report.json"
     report.write_text(json.dumps({"profile": _profile().to_json(), "points": []}))
     assert Profile.read(report) == _profile()
@@ -268,6 +274,8 @@ def test_a_curve_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
         ({"acceptance": []}, "acceptance"),
         ({"spread": 1.5}, "spread"),
         ({"switch_seconds": -0.1}, "switch_seconds"),
+        ({"target_seconds_by_requests": {"8": {"8": 0}}}, "target_seconds_by_requests of 8"),
+        ({"target_seconds_by_requests": {"8": 0.1}}, r"curve\.json"),
         ({"rest_seconds": float("inf")}, "rest_seconds"),
         ({"rest_seconds": "much"}, "much"),
         ({"target_seconds": {}}, "target_seconds"),

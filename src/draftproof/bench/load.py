@@ -129,13 +129,13 @@ def measure_load(
     longest = max(policy.length for policy in among)
     plan.check_length(longest)
     points: list[LoadPoint] = []
-    target_seconds: dict[int, float] = {}
+    curves: dict[int, dict[int, float]] = {}
     draft_seconds: dict[int, float] = {}
     switches: list[float] = []
     seen = _Seen()
     for at, requests in enumerate(plan.concurrent):
         curve, switch = measure_passes(target, requests, longest, clock=clock)
-        target_seconds |= curve
+        curves[requests] = curve
         switches.append(switch)
         engines = {policy.name: build(policy.make(CostCurve(curve, switch=switch))) for policy in among}
         here = _Seen()
@@ -155,7 +155,7 @@ def measure_load(
         if here.draft_seconds:
             draft_seconds[requests] = statistics.median(here.draft_seconds)
             _merge(seen, here)
-    return points, _profile(name, target_seconds, draft_seconds, seen, statistics.median(switches))
+    return points, _profile(name, curves, draft_seconds, seen, statistics.median(switches))
 
 
 def measure_passes(
@@ -225,7 +225,7 @@ def _merge(seen: _Seen, more: _Seen) -> None:
 
 
 def _profile(
-    name: str, target_seconds: dict[int, float], draft_seconds: dict[int, float], seen: _Seen, switch: float
+    name: str, curves: dict[int, dict[int, float]], draft_seconds: dict[int, float], seen: _Seen, switch: float
 ) -> Profile | None:
     known = [(a, r, c) for a, r, c in zip(seen.accepted, seen.reached, seen.confidences, strict=True) if r]
     if not known:
@@ -237,7 +237,9 @@ def _profile(
             shares.append(statistics.pvariance(confidences) / (mean * (1 - mean)))
     return Profile(
         name=name,
-        target_seconds=target_seconds,
+        # As many rows of fewer sequences are another pass; where both were measured, fewer sequences stand for others.
+        target_seconds={at: s for n in sorted(curves, reverse=True) for at, s in curves[n].items()},
+        target_seconds_by_requests=curves,
         draft_seconds=draft_seconds,
         acceptance=tuple(a / r for a, r, _ in known),
         spread=min(statistics.fmean(shares), 1.0) if shares else 0.0,

@@ -4,10 +4,12 @@
      "draft_seconds": {"1": 0.002, "32": 0.004}, "acceptance": [0.8, 0.75, 0.7, 0.65, 0.6], "spread": 0.2,
      "switch_seconds": 0, "rest_seconds": 0}
 
-target_seconds: of a target pass, by its rows. draft_seconds: of drafting a block for so many requests together (a
-single number: the same for any). Both are linear between points and go on with the last slope. acceptance: P(token k is
-accepted | those before it were), by position of the block. spread: how much these chances differ from block to block,
-as a share of the most they could: 0, every block is alike; 1, the drafter's confidence knows the outcome. Default 0.2.
+target_seconds: of a target pass, by its rows; target_seconds_by_requests ({"8": {"8": 0.02, ...}}) is used instead for
+exactly so many requests. draft_seconds: of drafting a block for so many requests together (a single number: the same
+for any). All are linear between points and go on with the last slope, a single point of drafting stays as it is.
+acceptance: P(token k is accepted | those before it were), by position of the block. spread: how much these chances
+differ from block to block, as a share of the most they could: 0, every block is alike; 1, the drafter's confidence
+knows the outcome. Default 0.2.
 switch_seconds: what a pass costs more that has another number of tokens than the pass before it. Default 0.
 rest_seconds: what a round takes for each request besides drafting and the pass (rows, draws, text). Default 0.
 
@@ -19,8 +21,9 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +32,7 @@ from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import LONGEST
 
 SPREAD = 0.2
-_OPTIONAL = {"name", "spread", "switch_seconds", "rest_seconds"}
+_OPTIONAL = {"name", "spread", "switch_seconds", "rest_seconds", "target_seconds_by_requests"}
 _FIELDS = {"target_seconds", "draft_seconds", "acceptance"} | _OPTIONAL
 
 
@@ -47,10 +50,13 @@ class Profile:
     spread: float = SPREAD
     switch_seconds: float = 0.0
     rest_seconds: float = 0.0
+    target_seconds_by_requests: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for what, points in (("target_seconds", self.target_seconds), ("draft_seconds", self.draft_seconds)):
-            lowest = "> 0" if what == "target_seconds" else ">= 0"
+        curves = {f"target_seconds_by_requests of {n}": each for n, each in self.target_seconds_by_requests.items()}
+        curves |= {"target_seconds": self.target_seconds, "draft_seconds": self.draft_seconds}
+        for what, points in curves.items():
+            lowest = ">= 0" if what == "draft_seconds" else "> 0"
             if not points or any(
                 at < 1 or not math.isfinite(s) or s < 0 or (s == 0 and lowest == "> 0") for at, s in points.items()
             ):
@@ -63,15 +69,19 @@ class Profile:
             if not 0 <= getattr(self, name) < math.inf:
                 raise InvalidValue(f"{name} {getattr(self, name)}", ">= 0")
 
-    def costs(self) -> CostCurve:
-        """The target's curve, for a schedule of its own: schedules may refine theirs."""
-        return CostCurve(self.target_seconds, switch=self.switch_seconds)
+    def costs(self, requests: int) -> CostCurve:
+        """The target's curve for so many requests, for a schedule of its own: schedules may refine theirs."""
+        points = self.target_seconds_by_requests.get(requests, self.target_seconds)
+        return CostCurve(points, switch=self.switch_seconds)
 
     def draft(self, requests: int) -> float:
         """Seconds of drafting a block for `requests` requests."""
-        if not any(self.draft_seconds.values()):
-            return 0.0
-        return CostCurve({at: s for at, s in self.draft_seconds.items() if s > 0}).seconds(requests)
+        at = sorted(self.draft_seconds)
+        if len(at) == 1:
+            return self.draft_seconds[at[0]]
+        i = min(max(bisect_left(at, requests), 1), len(at) - 1)
+        low, high = self.draft_seconds[at[i - 1]], self.draft_seconds[at[i]]
+        return max(0.0, low + (high - low) * (requests - at[i - 1]) / (at[i] - at[i - 1]))
 
     def to_json(self) -> dict[str, Any]:
         """A curve file's content."""
@@ -83,6 +93,10 @@ class Profile:
             "spread": self.spread,
             "switch_seconds": self.switch_seconds,
             "rest_seconds": self.rest_seconds,
+            "target_seconds_by_requests": {
+                str(n): {str(at): s for at, s in sorted(points.items())}
+                for n, points in sorted(self.target_seconds_by_requests.items())
+            },
         }
 
     @classmethod
@@ -112,6 +126,10 @@ class Profile:
                 spread=float(values.get("spread", SPREAD)),
                 switch_seconds=float(values.get("switch_seconds", 0.0)),
                 rest_seconds=float(values.get("rest_seconds", 0.0)),
+                target_seconds_by_requests={
+                    int(n): {int(at): float(s) for at, s in points.items()}
+                    for n, points in values.get("target_seconds_by_requests", {}).items()
+                },
             )
         except (TypeError, ValueError, AttributeError) as error:
             raise InvalidValue(f"{file}: {error}", "numbers, and objects of {number: seconds}") from error

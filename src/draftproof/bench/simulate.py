@@ -126,8 +126,8 @@ def _beta(source: np.random.Generator, mean: Floats, spread: float) -> Floats:
 
 
 def _run(profile: Profile, policy: Policy, requests: int, blocks: _Blocks, options: SimulationOptions) -> Run:
-    schedule = policy.make(profile.costs())
-    machine, longest = _Machine(profile.costs()), len(profile.acceptance)
+    schedule = policy.make(profile.costs(requests))
+    machine, longest = _Machine(profile.costs(requests)), len(profile.acceptance)
     slots = [Slot(i, CONTEXT, longest, DRAFTER) for i in range(requests)]
     drafting, rest = profile.draft(requests), profile.rest_seconds * requests
     done = [
