@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dspark_kit import checkpoint_of, tiny_module
 
 from draftproof.draft.dspark.calibration import GRID, Rounds, ece, fit, moved, plot, reliability, shift, survivals
 from draftproof.errors import InvalidValue
+from draftproof.train.pipeline import recalibrated
 
 
 def _rounds(scale: tuple[float, ...], count: int = 20_000) -> Rounds:
@@ -39,6 +41,23 @@ def test_a_head_that_is_too_sure_by_a_constant_is_moved_back_by_it() -> None:
     assert ece(rounds, fit(rounds))[0] > 0.05  # temperatures alone cannot
     assert shift(rounds) == pytest.approx(-0.7, abs=1e-9)
     assert max(ece(moved(rounds, shift(rounds)), (1.0, 1.0))) < 1e-9
+
+
+@pytest.mark.parametrize(("scale", "off", "moves"), [(1.0, 0.6, True), (2.5, 0.0, False), (1.5, -0.4, True)])
+def test_the_bias_moves_only_where_that_leaves_a_smaller_worst_error(scale: float, off: float, moves: bool) -> None:
+    """A head too sure by a constant needs its bias moved; one too sure by a factor does not, though its mean is off."""
+    exact = _rounds((scale,) * 3)
+    rounds = Rounds(exact.logits + off, exact.survived, exact.real)
+    assert abs(shift(rounds)) > 0.1
+    checkpoint = checkpoint_of(tiny_module())
+    found = recalibrated(checkpoint, rounds)
+    bias = float(checkpoint.tensors["confidence.bias"][0])
+    moved_by = float(found.tensors["confidence.bias"][0]) - bias
+    assert (moved_by != 0) == moves
+    stored = float(np.float16(bias + shift(rounds))) - bias
+    alone = [max(ece(moved(rounds, by), fit(moved(rounds, by)))) for by in (0.0, stored)]
+    assert max(ece(moved(rounds, moved_by), found.temperatures)) == pytest.approx(min(alone))
+    assert found.record["ece"]["after"] == pytest.approx(ece(moved(rounds, moved_by), found.temperatures))
 
 
 def test_a_position_that_is_always_or_never_accepted_moves_no_bias() -> None:

@@ -219,10 +219,17 @@ def checkpoint_of(module: DSparkModule, temperatures: Seq[float], record: dict[s
 
 
 def recalibrated(checkpoint: Checkpoint, rounds: calibration.Rounds) -> Checkpoint:
-    """The checkpoint with its head's bias and temperatures fitted to these rounds, and their errors in its record."""
-    bias = float(np.float16(checkpoint.tensors["confidence.bias"][0] + calibration.shift(rounds)))  # as it is stored
-    right = calibration.moved(rounds, bias - float(checkpoint.tensors["confidence.bias"][0]))
-    temperatures = calibration.fit(right)
+    """The checkpoint with its head's bias and temperatures fitted to these rounds, and their errors in its record.
+
+    The bias moves so that the first position is right on average, unless temperatures alone leave less at worst.
+    """
+    now = float(checkpoint.tensors["confidence.bias"][0])
+    found = []
+    for bias in (now, float(np.float16(now + calibration.shift(rounds)))):  # as it is stored
+        right = calibration.moved(rounds, bias - now)
+        temperatures = calibration.fit(right)
+        found.append((max(calibration.ece(right, temperatures)), bias, temperatures, right))
+    _, bias, temperatures, right = min(found, key=lambda one: one[0])
     before, after = calibration.ece(rounds, checkpoint.temperatures), calibration.ece(right, temperatures)
     record = {**checkpoint.record, "ece": {"before": before, "after": after}}
     tensors = {**checkpoint.tensors, "confidence.bias": np.array([bias], np.float32)}
