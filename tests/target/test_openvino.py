@@ -9,24 +9,20 @@ from __future__ import annotations
 
 import random
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 ov = pytest.importorskip("openvino")
 
 from draftproof.errors import InvalidValue, ModelFileError, Unsupported  # noqa: E402
-from draftproof.models.tokenizer import FileTokenizer  # noqa: E402
 from draftproof.target import openvino as module  # noqa: E402
 from draftproof.target.base import Feed, LogitRows, Rows, Target  # noqa: E402
 from draftproof.target.openvino import OpenVINOTarget  # noqa: E402
 from draftproof.target.openvino_compile import cap_threads, check_rows  # noqa: E402
-from draftproof.target.openvino_store import WeightFormat, prepare  # noqa: E402
+from draftproof.target.openvino_store import WeightFormat  # noqa: E402
 
 from . import tiny_ir  # noqa: E402
 from .tiny_ir import LIMIT, VOCAB  # noqa: E402
@@ -274,49 +270,6 @@ def test_a_truncated_ir_is_refused(tmp_path: Path, file: str) -> None:
     (folder / file).write_bytes(data[: len(data) // 2])
     with pytest.raises(ModelFileError, match="incomplete or damaged"):
         OpenVINOTarget.load(folder, threads=1)
-
-
-def test_what_optimum_exports_keeps_the_tokenizer_the_template_and_the_ends_of_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """optimum-intel writes the graph; tokenizer, chat template and ids that end an answer are the source's files."""
-    source = tmp_path / "source"
-    source.mkdir()
-    words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCAB)}, unk_token="w0"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    words.save(str(source / "tokenizer.json"))
-    (source / "tokenizer_config.json").write_text('{"eos_token": "w2"}')
-    (source / "config.json").write_text('{"architectures": ["X"], "eos_token_id": 2, "max_position_embeddings": 99}')
-    (source / "generation_config.json").write_text('{"eos_token_id": [2, 5]}')
-    (source / "chat_template.jinja").write_text("w1 {{ messages[0]['content'] }} w3")
-    (source / "model.safetensors").write_bytes(b"weights")
-    (source / "model.safetensors.index.json").write_text("{}")
-    asked: list[object] = []
-
-    class Exporter:
-        @classmethod
-        def from_pretrained(cls, folder: Path, **options: object) -> Exporter:
-            asked.append((folder, options))
-            return cls()
-
-        def save_pretrained(self, folder: Path) -> None:
-            tiny_ir.save(tiny_ir.tiny(), folder)
-
-    package, intel = ModuleType("optimum"), ModuleType("optimum.intel")
-    intel.OVModelForCausalLM = Exporter  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "optimum", package)
-    monkeypatch.setitem(sys.modules, "optimum.intel", intel)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    exported = prepare(source)
-    assert asked == [(source, {"export": True, "compile": False, "load_in_8bit": False})]
-    kept = {file.name for file in exported.folder.iterdir()}
-    assert kept >= {"openvino_model.xml", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
-    assert not kept & {"model.safetensors", "model.safetensors.index.json"}
-    tokenizer = FileTokenizer(exported.folder)
-    assert tokenizer.chat([{"role": "user", "content": "w7"}]) == tokenizer.encode("w1 w7 w3")
-    target = OpenVINOTarget.load(source, threads=1)
-    assert (target.eos_ids, target.context_limit) == ({2, 5}, 99)
-    assert len(asked) == 1  # done once
 
 
 def test_activations_of_another_kind_are_refused(folder: Path) -> None:

@@ -51,8 +51,10 @@ def calibrate(
         module_of(before), torch.from_numpy(tables.embedding), torch.from_numpy(tables.head), dtype=torch.float32
     )
     trained_with = before.record.get("held_out", held_out)
-    if held_out != trained_with or ((known := store.held_out()) and held_out not in known):
+    if held_out != trained_with:
         raise InvalidValue(f"--held-out {held_out}", f"as in the training: {trained_with}")
+    if (known := store.held_out()) and held_out not in known:
+        raise InvalidValue(f"{features} held out {', '.join(map(str, known))}", "give the folder of this training")
     _, entries = split(store, held_out, block=before.config.block)
     rounds = rounds_of([anchored(maker, store, entry) for entry in judged(entries, greedy=False)])
     if rounds is None:

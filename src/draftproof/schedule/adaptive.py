@@ -15,6 +15,7 @@ Source: algorithms.md, section 7 (the theorem and the expected-value curve).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
@@ -60,9 +61,10 @@ class AdaptiveSchedule:
         self.costs = costs
         self.longest = longest
         self.acceptance = Acceptance()
-        given = draft_seconds or {}
-        self._draft_seconds = {name: Seconds(each) for name, each in given.items()}  # of a token, by drafter
-        self._asking_seconds = {name: Seconds(longest * each) for name, each in given.items()}  # of a proposal
+        self._draft_seconds = defaultdict[str, Seconds](Seconds)  # of a token, by drafter
+        self._asking_seconds = defaultdict[str, Seconds](Seconds)  # of a proposal
+        for name, each in (draft_seconds or {}).items():
+            self._draft_seconds[name], self._asking_seconds[name] = Seconds(each), Seconds(longest * each)
         self._renewal = Renewal(measure_again)
         self._width = Width(longest)
         self._drafting = DraftSeconds()
@@ -92,7 +94,7 @@ class AdaptiveSchedule:
         if not costly:
             return caps
         context = max(slot.length for slot in slots)
-        per_token = max(self._per_token(slots[i].drafter) for i in costly)
+        per_token = max(self._draft_seconds[slots[i].drafter].expected for i in costly)
         survivals = [
             self.acceptance.survivals(slots[i].drafter, POOLED, self._known_cap(slots[i], caps[i]))
             if i in costly
@@ -172,7 +174,7 @@ class AdaptiveSchedule:
     # -- seconds -----------------------------------------------------------------------------------------
 
     def _round(self, rows: int, context: int) -> float:
-        return self.costs.seconds(rows, context) + (self._rest_seconds.value or 0.0)
+        return self.costs.seconds(rows, context) + self._rest_seconds.expected
 
     def _with_width(self, requests: int, context: int, per_token: float = 0.0) -> Callable[[int], float]:
         """Seconds of a round by its width."""
@@ -183,18 +185,12 @@ class AdaptiveSchedule:
 
         return seconds
 
-    def _per_token(self, drafter: str) -> float:
-        known = self._draft_seconds.get(drafter)
-        return 0.0 if known is None else known.value or 0.0
-
     def _cheap(self, slot: Slot) -> bool:
-        known = self._asking_seconds.get(slot.drafter)
-        most = CHEAP * self.costs.seconds(1, slot.length)
-        return known is not None and known.value is not None and known.value < most
+        known = self._asking_seconds[slot.drafter].value
+        return known is not None and known < CHEAP * self.costs.seconds(1, slot.length)
 
     def _known_cap(self, slot: Slot, cap: int) -> int:
-        known = self._draft_seconds.get(slot.drafter)
-        return min(cap, FIRST_TRY) if known is None or known.value is None else cap
+        return min(cap, FIRST_TRY) if self._draft_seconds[slot.drafter].value is None else cap
 
     def _learn_seconds(self, record: RoundRecord) -> None:
         if not self.costs.refine:
@@ -207,10 +203,8 @@ class AdaptiveSchedule:
         if drafted:
             self._drafting.observe(drafted, record.draft_seconds)
         name = next(slot.drafter for slot, n in zip(record.slots, self._asked, strict=True) if n)
-        per_token = record.draft_seconds / max(drafted, 1)
-        of_asking = record.draft_seconds / sum(n > 0 for n in self._asked)
-        for known, seconds in ((self._draft_seconds, per_token), (self._asking_seconds, of_asking)):
-            known.setdefault(name, Seconds()).observe(seconds)
+        self._draft_seconds[name].observe(record.draft_seconds / max(drafted, 1))
+        self._asking_seconds[name].observe(record.draft_seconds / sum(n > 0 for n in self._asked))
 
     # -- off ---------------------------------------------------------------------------------------------
 

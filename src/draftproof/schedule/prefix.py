@@ -105,7 +105,7 @@ class PrefixSchedule:
             return [min(cap, self._width.now - 1) for cap in caps]
         if not any(caps) or (self._balance.pays and not self.costs.switch):
             return caps
-        drafting = self._block_seconds.value or 0.0
+        drafting = self._block_seconds.expected
         extra = drafting + 2 * self.costs.switch
         if self._probed + extra <= PROBE_SHARE * self._elapsed:
             self._probed += extra
@@ -145,7 +145,7 @@ class PrefixSchedule:
                 self._block_seconds.observe(record.draft_seconds)
         if not drafted:
             return
-        drafting = self._block_seconds.value or 0.0
+        drafting = self._block_seconds.expected
         rows = max(requests + sum(record.admitted), requests * self.width)
         spent = self._round(rows, context) + drafting
         pairs = zip(record.proposals, record.admitted, strict=True)
@@ -180,7 +180,7 @@ class PrefixSchedule:
 
     def _climb(self, survivals: Seq[Iterator[float]], context: int) -> list[int]:
         """The causal form: admit while the rate rises."""
-        drafting = self._block_seconds.value or 0.0
+        drafting = self._block_seconds.expected
         requests = len(survivals)
         tokens: float = requests
         rows = requests
@@ -236,7 +236,7 @@ class PrefixSchedule:
         return known
 
     def _round(self, rows: int, context: int) -> float:
-        return self.costs.seconds(rows, context) + (self._rest_seconds.value or 0.0)
+        return self.costs.seconds(rows, context) + self._rest_seconds.expected
 
 
 @dataclass(slots=True)

@@ -26,6 +26,11 @@ class Seconds:
         self.value = known
         self._hiccups = _Hiccups()
 
+    @property
+    def expected(self) -> float:
+        """The value; 0 until there is one."""
+        return self.value or 0.0
+
     def observe(self, seen: float) -> None:
         """One more round."""
         if self._hiccups.usual(self.value, seen):
