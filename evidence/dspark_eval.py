@@ -31,8 +31,8 @@ from draftproof.result import Result
 from draftproof.sampling.params import SamplingParams
 from draftproof.schedule.fixed import FixedSchedule
 from draftproof.target.transformers import TransformersTarget
+from draftproof.train.corpus import Text
 from draftproof.train.evaluate import anchored, replay
-from draftproof.train.features import Text
 from draftproof.train.pipeline import collect, rounds_of
 from draftproof.train.rows import RowMaker
 

@@ -179,8 +179,9 @@ def load_engine(
 ) -> Engine:
     """An engine ready to answer; `Engine.load` is this function.
 
-    draft: "none", "lookup", "suffix", "model:ID", "dspark:FOLDER", several joined by "+", or a drafter of another
-    package. verifier: "token", "block", "match", "coupled". schedule: "adaptive", "fixed", "prefix", "prefix-budget".
+    draft: "none", "lookup", "suffix", "retrieval[:FOLDER]", "dspark[:FOLDER]", "model:ID", several joined by "+", or a
+    drafter of another package. verifier: "token", "block", "match", "coupled". schedule: "adaptive", "fixed", "prefix",
+    "prefix-budget".
     draft_length: 0..64 tokens a round; the most that schedules other than "fixed" take.
     """
     started = perf_counter()

@@ -77,6 +77,12 @@ def _dspark(context: DraftContext) -> Drafter:
     return make_dspark(context)
 
 
+def _retrieval(context: DraftContext) -> Drafter:
+    from draftproof.draft.retrieval import make_retrieval  # reads a datastore: only for those who ask for it
+
+    return make_retrieval(context)
+
+
 def _without_argument(make: Callable[[], Drafter]) -> DrafterFactory:
     def factory(context: DraftContext) -> Drafter:
         if context.argument:
@@ -92,6 +98,7 @@ _DRAFTERS: dict[str, DrafterFactory] = {
     "suffix": _without_argument(SuffixDrafter),
     "model": _model,
     "dspark": _dspark,
+    "retrieval": _retrieval,
 }
 _VERIFIERS: dict[str, Callable[[], Verifier]] = {
     "token": TokenVerifier,

@@ -14,7 +14,8 @@ from draftproof.draft.dspark.hidden import TargetFacts, TargetTables
 from draftproof.draft.dspark.module import DSparkModule
 from draftproof.target.transformers import TransformersTarget
 from draftproof.train.batches import Batches
-from draftproof.train.features import Text, store_texts
+from draftproof.train.corpus import Text
+from draftproof.train.features import store_texts
 from draftproof.train.rows import RowMaker
 from draftproof.train.store import FeatureStore
 from draftproof.train.trainer import Trainer, TrainingPlan

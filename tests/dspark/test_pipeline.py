@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 
 from draftproof.cli import calibrate as calibrate_command
 from draftproof.cli import train as train_command
+from draftproof.draft import datastore as datastores
 from draftproof.draft.dspark import checkpoint as checkpoints
-from draftproof.draft.dspark.factory import checkpoint_folder, feature_layers, make_dspark
+from draftproof.draft.dspark.factory import feature_layers, make_dspark
 from draftproof.draft.dspark.tap import FeatureTap
+from draftproof.draft.shipped import folder_of
 from draftproof.engine import Engine
 from draftproof.errors import InvalidValue, ModelFileError, ModelNotFound, Unsupported
 from draftproof.load import load_engine
@@ -163,8 +165,8 @@ def test_a_drafter_of_another_model_is_refused(trained: Path, folder: Path, tmp_
 
 
 def test_names_without_a_checkpoint_are_told_what_there_is(folder: Path) -> None:
-    with pytest.raises(ModelNotFound, match="no DSpark drafter comes with the package for 'unknown'"):
-        checkpoint_folder("", "unknown")
+    with pytest.raises(ModelNotFound, match="nothing for the drafter 'dspark' comes with the package for 'unknown'"):
+        folder_of("dspark", "", "unknown")
     target = TransformersTarget.load(folder)
     with pytest.raises(Unsupported, match="without hidden states"):
         make_dspark(DraftContext("", target, None, lambda name: pytest.fail("no model is needed")))
@@ -287,3 +289,24 @@ def test_layers_are_spread_and_the_last_is_among_them() -> None:
     assert layers_to_read(30) == (3, 9, 15, 21, 30)
     assert layers_to_read(2) == (0, 1, 2)
     assert layers_to_read(1)[-1] == 1
+
+
+def test_the_command_line_counts_a_datastore_the_engine_can_use(folder: Path, tmp_path: Path) -> None:
+    arguments = ["retrieval", "-m", str(folder), "-o", str(tmp_path), "--prompts-count", "12", "--max-tokens", "16"]
+    arguments += ["--backend", "transformers", "--least", "1"]
+    result = CliRunner().invoke(train_command.app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    store = datastores.load(tmp_path / "retrieval")
+    texts = list(read_corpus(tmp_path / "texts.jsonl"))
+    assert store.record["texts"] == len(texts) == 24
+    assert store.record["temperatures"] == [1.0, 0.0]
+    assert store.record["answer_tokens"] == sum(len(text.tokens) - text.prompt_length for text in texts)
+    again = datastores.count(
+        ((text.tokens, text.prompt_length) for text in texts), store.vocab_size, store.tokenizer, least=1
+    )
+    assert [c.tolist() for c in again.contexts] == [c.tolist() for c in store.contexts]
+    params = SamplingParams(max_tokens=20, temperature=0, ignore_eos=True)
+    drafted = load_engine(str(folder), draft=f"retrieval:{tmp_path / 'retrieval'}", schedule="fixed", draft_length=3)
+    result_drafted = drafted.generate([1, 5, 3], params)
+    assert result_drafted.speculation.drafted > 0
+    assert result_drafted.token_ids == load_engine(str(folder), draft="none").generate([1, 5, 3], params).token_ids

@@ -31,8 +31,9 @@ from draftproof.result import Result
 from draftproof.sampling.params import SamplingParams
 from draftproof.schedule.fixed import FixedSchedule
 from draftproof.train.batches import split
+from draftproof.train.corpus import Text
 from draftproof.train.evaluate import Replay, anchored, replay
-from draftproof.train.features import Text, store_texts
+from draftproof.train.features import store_texts
 from draftproof.train.pipeline import DrafterPlan, Training, feature_scale
 from draftproof.train.store import FeatureStore
 from draftproof.train.trainer import TrainingPlan

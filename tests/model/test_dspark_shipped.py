@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from draftproof.draft.dspark import checkpoint as checkpoints
-from draftproof.draft.dspark.factory import checkpoint_folder, shipped
+from draftproof.draft.shipped import folder_of, shipped
 from draftproof.engine import Engine
 from draftproof.load import load_engine
 from draftproof.proof.equality import compare_answers
@@ -44,8 +44,8 @@ def test_the_shipped_drafter_is_worth_having(engine: Engine) -> None:
 
 
 def test_the_shipped_checkpoint_is_small_calibrated_and_says_how_it_was_made() -> None:
-    assert shipped() == ("smollm2",)
-    folder = checkpoint_folder("", "smollm2")
+    assert shipped("dspark") == ("smollm2",)
+    folder = folder_of("dspark", "", "smollm2")
     assert sum(file.stat().st_size for file in folder.iterdir()) < 25e6
     checkpoint = checkpoints.load(folder)
     assert {"sequences", "tokens", "steps", "plan", "cpu_seconds", "evaluation", "ece"} <= set(checkpoint.record)

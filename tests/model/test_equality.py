@@ -5,8 +5,11 @@ A subset of evidence/equality.py, whose recorded results cover 20 prompts of 128
 
 import pytest
 
+from draftproof.draft.datastore import load
 from draftproof.draft.lookup import LookupDrafter
 from draftproof.draft.model import ModelDrafter
+from draftproof.draft.retrieval import RetrievalDrafter
+from draftproof.draft.shipped import folder_of
 from draftproof.draft.suffix import SuffixDrafter
 from draftproof.engine import Engine
 from draftproof.load import LoadOptions, load_target
@@ -55,11 +58,16 @@ def plain(loaded, prompts):
 
 
 @pytest.mark.parametrize("length", [1, 4, 8])
-@pytest.mark.parametrize("draft", ["lookup", "suffix", "model"])
+@pytest.mark.parametrize("draft", ["lookup", "suffix", "retrieval", "model"])
 @pytest.mark.parametrize(("temperature", "verifier"), [(0.0, "token"), (0.0, "block"), (1.0, "coupled")])
 def test_speculation_changes_no_token(loaded, prompts, plain, temperature, verifier, draft, length):
     target, _ = loaded
-    drafter = {"lookup": LookupDrafter, "suffix": SuffixDrafter, "model": lambda: ModelDrafter(target)}[draft]()
+    drafter = {
+        "lookup": LookupDrafter,
+        "suffix": SuffixDrafter,
+        "retrieval": lambda: RetrievalDrafter(load(folder_of("retrieval", "", "smollm2"))),
+        "model": lambda: ModelDrafter(target),
+    }[draft]()
     params = SamplingParams(temperature=temperature, max_tokens=TOKENS, seed=11)
     engine = Engine(target, drafter=drafter, verifier=make_verifier(verifier), schedule=FixedSchedule(length))
     answers = engine.generate_all(prompts, params)

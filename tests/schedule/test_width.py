@@ -152,17 +152,66 @@ def test_one_promising_proposal_widens_at_once_and_a_poor_one_does_not() -> None
     assert after(0.3) == 1
 
 
+def test_where_the_pass_is_a_change_anyway_the_better_width_is_taken_at_once() -> None:
+    for free in (False, True):
+        width = Width(8)
+        width.next([[0.9, 0.8, 0.7]], _seconds, 50.0)
+        assert width.next([[0.9, 0.8, 0.7]], _seconds, 50.0, free=free) == (4 if free else 1)
+    # What this round alone would repay is weighed against the way back.
+    assert Width(8).next([[0.1]], _seconds, 50.0, free=True, leap=True) == 2
+    assert Width(8).next([[0.0]], _seconds, 50.0, free=True, leap=True) == 1
+
+
+@pytest.mark.parametrize("form", ["adaptive", "causal", "budget"])
+def test_after_a_pass_that_read_a_prompt_or_had_other_requests_a_change_is_not_waited_for(form: str) -> None:
+    def widths(prompt: int, requests: int) -> tuple[int, int]:
+        """After rounds in which drafts were accepted, and after one more whose pass had another shape."""
+        costs = CostCurve(POINTS, switch=50.0)
+        schedule: AdaptiveSchedule | PrefixSchedule = (
+            AdaptiveSchedule(costs, 8, draft_seconds={"d": 0.0})
+            if form == "adaptive"
+            else PrefixSchedule(costs, 8, form="causal" if form == "causal" else "budget", draft_seconds=0.0)
+        )
+
+        def round_of(count: int, prompt: int = 0) -> int:
+            slots = [Slot(i, 100, 64, "d") for i in range(count)]
+            proposals = [Proposal([7] * n, None, "d", [0.95] * n) if n else Proposal() for n in schedule.lengths(slots)]
+            admitted = schedule.admit(slots, proposals)
+            emitted = [[7] * (k + 1) for k in admitted]
+            rows = count + sum(admitted) + prompt
+            seconds = _seconds(max(rows, schedule.width))
+            schedule.observe(RoundRecord(slots, proposals, admitted, admitted, emitted, rows, seconds, 0.0, 0.0))
+            return schedule.width
+
+        before = [round_of(1) for _ in range(3)][-1]
+        round_of(requests, prompt)
+        return before, round_of(requests)
+
+    kept, stays = widths(0, 1)
+    assert stays == kept
+    assert widths(50, 1)[1] > kept
+    if form == "adaptive":  # it decides as a round begins, and sees who is there
+        assert widths(0, 2)[1] > kept
+
+
 survival_rows = st.lists(st.floats(0, 1), max_size=4).map(lambda row: sorted(row, reverse=True))
 
 
-@given(st.lists(st.lists(survival_rows, min_size=1, max_size=3), min_size=1, max_size=12), st.floats(0, 6))
-def test_the_width_is_the_one_of_its_obvious_twin(rounds: list[list[list[float]]], switch: float) -> None:
+@given(
+    st.lists(st.lists(survival_rows, min_size=1, max_size=3), min_size=1, max_size=12),
+    st.floats(0, 6),
+    st.sets(st.integers(0, 11)),
+)
+def test_the_width_is_the_one_of_its_obvious_twin(
+    rounds: list[list[list[float]]], switch: float, free_rounds: set[int]
+) -> None:
     width = Width(4)
     memory = 1 - 1 / HORIZON
     past: list[list[float]] = []
     now, lost = 1, 0.0
-    for survivals in rounds:
-        got = width.next(survivals, _seconds, switch)
+    for number, survivals in enumerate(rounds):
+        free = number in free_rounds  # the pass is a change whatever is decided
+        got = width.next(survivals, _seconds, switch, free=free)
         past.append([0.0, *(sum(1 + sum(row[: w - 1]) for row in survivals) for w in range(1, 6))])
         weights = [memory**age for age in range(len(past) - 1, -1, -1)]
         tokens = [sum(g * made[w] for g, made in zip(weights, past, strict=True)) for w in range(6)]
@@ -172,9 +221,10 @@ def test_the_width_is_the_one_of_its_obvious_twin(rounds: list[list[list[float]]
             each = (1 - rates[now] / rates[best]) * _seconds(now)
             lost += each
             gained = max(each * sum(weights), lost)
-            if abs(gained - switch) < 1e-9:
+            price = 0.0 if free else switch
+            if abs(gained - price) < 1e-9:
                 return  # a tie that rounding decides
-            if gained > switch:
+            if gained > price:
                 now, lost = best, 0.0
         if abs(rates[got] - rates[now]) > 1e-12:
             assert got == now

@@ -34,7 +34,13 @@ Pickle = Annotated[
 NoChat = Annotated[bool, _option(MODEL, "Continue the prompt as plain text, without the chat template.", "--no-chat")]
 
 Draft = Annotated[
-    str, _option(DRAFT, "none, lookup, suffix, model:ID, dspark:FOLDER, or several joined by +.", "--draft", "-d")
+    str,
+    _option(
+        DRAFT,
+        "none, lookup, suffix, retrieval[:FOLDER], dspark[:FOLDER], model:ID, or several joined by +.",
+        "--draft",
+        "-d",
+    ),
 ]
 Verifier = Annotated[str, _option(DRAFT, "token, block, match or coupled.", "--verifier")]
 Schedule = Annotated[str, _option(DRAFT, "adaptive, fixed, prefix or prefix-budget.", "--schedule")]

@@ -1,4 +1,4 @@
-"""`draftproof train dspark`: a drafter for your own target, from nothing but the target.
+"""`draftproof train`: a drafter for your own target, from nothing but the target.
 
 Guarantees: every stage shows its progress and can be interrupted; the same command goes on where it was. Nothing is
 downloaded but the target itself. What it does not do: work; that is `draftproof.train`.
@@ -6,15 +6,14 @@ downloaded but the target itself. What it does not do: work; that is `draftproof
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from draftproof.cli import texts
+from draftproof.cli.options import Activations, Backend, Threads, Weights
 from draftproof.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -32,25 +31,18 @@ def _root() -> None:
 
 @app.command("dspark")
 def dspark(
-    target: Annotated[str, typer.Option("--target", "-m", help="Alias, folder, GGUF file or Hub id.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for data, state and checkpoint.")],
-    prompts: Annotated[
-        Path | None, typer.Option(help="Prompts, one a line, or .jsonl; default: the target writes its own.")
-    ] = None,
-    count: Annotated[
-        int | None,
-        typer.Option("--prompts-count", help="Prompts the target writes itself [500, or 0 beside a file].", min=0),
-    ] = None,
-    opening: Annotated[
-        list[str] | None, typer.Option(help="Beginning of the target's own prompts; repeat it to have them in turn.")
-    ] = None,
-    prompt_tokens: Annotated[int, typer.Option(help="Most tokens of a prompt of the target's own.", min=8)] = 96,
+    target: texts.Target,
+    out: texts.Out,
+    prompts: texts.Prompts = None,
+    count: texts.Count = None,
+    opening: texts.Opening = None,
+    prompt_tokens: texts.PromptTokens = 96,
     temperature: Annotated[
         list[float] | None, typer.Option("--temperature", "-t", help="Of the answers; may be repeated [1.0, 0.7].")
     ] = None,
-    prompt_temperature: Annotated[float, typer.Option(help="At which the target writes prompts.")] = 1.0,
-    max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.", min=8)] = 256,
-    together: Annotated[int, typer.Option(help="Answers written at once.", min=1)] = 48,
+    prompt_temperature: texts.PromptTemperature = 1.0,
+    max_tokens: texts.MaxTokens = 256,
+    together: texts.Together = 48,
     head: Annotated[str, typer.Option(help="markov, rnn or none.")] = "markov",
     baseline: Annotated[
         bool, typer.Option("--baseline", help="Also train the `none` head with the same budget, and compare.")
@@ -63,10 +55,10 @@ def dspark(
     sequences: Annotated[int, typer.Option(help="Sequences per step.", min=1)] = 8,
     anchors: Annotated[int, typer.Option(help="Blocks per sequence.", min=1)] = 32,
     held_out: Annotated[int, typer.Option(help="Sequences kept for evaluation and calibration.", min=1)] = 24,
-    seed: Annotated[int, typer.Option(help="Of data, weights and batches.", min=0)] = 0,
+    seed: texts.Seed = 0,
     precision: Annotated[str, typer.Option(help="bfloat16 or float32, of forward and backward passes.")] = "bfloat16",
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: cuda where there is one.")] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1)] = None,
+    threads: Threads = None,
     plot: Annotated[Path | None, typer.Option(help="Write the loss curve: FILE.png or FILE.svg.")] = None,
 ) -> None:
     """Write texts with the target, train a DSpark drafter on them, calibrate it and save its checkpoint."""
@@ -92,10 +84,7 @@ def dspark(
         together=together,
         seed=seed,
     )
-    if count is None:
-        count = 500 if prompts is None else 0
-    if not count and (prompts is None or opening):
-        raise InvalidValue("--prompts-count 0", "--prompts FILE without --opening, or a count of prompts to write")
+    source = texts.Source.checked(prompts, count, opening)
     drafter = DrafterPlan(
         head=head,  # type: ignore[arg-type]  # checked above
         layers=layers,
@@ -107,8 +96,68 @@ def dspark(
     training = TrainingPlan(steps=steps, sequences=sequences, anchors=anchors, seed=seed)
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     work = _Work(target, out, where, getattr(torch, precision), threads, Console(stderr=True, highlight=False))
-    work.write(prompts, count, tuple(opening or ("",)), corpus)
+    work.write(source, corpus)
     work.train(drafter, training, baseline=baseline, plot=plot)
+
+
+@app.command("retrieval")
+def retrieval(
+    target: texts.Target,
+    out: texts.Out,
+    prompts: texts.Prompts = None,
+    count: texts.Count = None,
+    opening: texts.Opening = None,
+    prompt_tokens: texts.PromptTokens = 96,
+    temperature: Annotated[
+        list[float] | None, typer.Option("--temperature", "-t", help="Of the answers; may be repeated [1.0, 0.0].")
+    ] = None,
+    prompt_temperature: texts.PromptTemperature = 1.0,
+    max_tokens: texts.MaxTokens = 256,
+    together: texts.Together = 48,
+    least: Annotated[int, typer.Option(help="Fewest times a pair or triple must have been followed so.", min=1)] = 3,
+    seed: texts.Seed = 0,
+    backend: Backend = "auto",
+    weights: Weights = None,
+    activations: Activations = None,
+    threads: Threads = None,
+) -> None:
+    """Write texts with the target and count what follows what in its answers: a datastore, in seconds after the texts.
+
+    A folder that `train dspark` has written texts into is read as it is.
+    """
+    from draftproof.draft import datastore
+    from draftproof.load import LoadOptions
+    from draftproof.train.corpus import CorpusPlan, read_corpus
+
+    console = Console(stderr=True, highlight=False)
+    plan = CorpusPlan(
+        temperatures=tuple(temperature or (1.0, 0.0)),
+        max_tokens=max_tokens,
+        prompt_tokens=prompt_tokens,
+        prompt_temperature=prompt_temperature,
+        together=together,
+        seed=seed,
+    )
+    source = texts.Source.checked(prompts, count, opening)
+    options = LoadOptions(
+        backend=backend,  # type: ignore[arg-type]  # LoadOptions refuses what is none
+        weights=weights,
+        activations=activations,
+        threads=threads,
+    )
+    written = texts.write(target, options, source, out, plan, console)
+    made = datastore.count(
+        ((text.tokens, text.prompt_length) for text in read_corpus(written.texts)),
+        written.vocab_size,
+        written.tokenizer,
+        least=least,
+        record={"target": target, "prompts": written.prompts, "temperatures": list(plan.temperatures)},
+    )
+    folder = out / "retrieval"
+    datastore.save(made, folder)
+    console.print(
+        f"{len(made)} contexts from {made.record['answer_tokens']} tokens; use them with --draft retrieval:{folder}"
+    )
 
 
 class _Work:
@@ -123,38 +172,26 @@ class _Work:
         self.tables = TargetTables.load(target)
         self.layers = layers_to_read(self.tables.facts.layers)
 
-    def write(self, prompts: Path | None, count: int, openings: tuple[str, ...], plan: Any) -> None:
+    def write(self, source: texts.Source, plan: Any) -> None:
         """Prompts, answers, features."""
         import torch
 
-        from draftproof.load import LoadOptions, load_engine
+        from draftproof.load import LoadOptions
         from draftproof.target.transformers import TransformersTarget
-        from draftproof.train.corpus import own_prompts, read_corpus, read_prompts, write_corpus
+        from draftproof.train.corpus import read_corpus
         from draftproof.train.pipeline import collect
 
-        # Text is the same by law whatever drafts it; many requests at once leave nothing for a drafter to gain.
         options = LoadOptions(device=self.device, threads=self.threads)
-        engine = load_engine(self.name, draft="none", schedule="fixed", draft_length=0, options=options)
-        asked = read_prompts(prompts) if prompts is not None else []
-        if count:
-            self.console.print(f"{self.name} writes {count} prompts ...")
-            asked += own_prompts(engine, count, self.out / "prompts.jsonl", plan, openings)
-            asked = list(dict.fromkeys(asked))
-        texts = self.out / "texts.jsonl"
-        total = len(asked) * len(plan.temperatures)
-        done = sum(1 for _ in read_corpus(texts)) if texts.is_file() else 0
-        with self._bar("answers", total, done) as step:
-            write_corpus(engine, asked, texts, plan, on_text=lambda text: step())
-        del engine
+        written = texts.write(self.name, options, source, self.out, plan, self.console)
         dtype = "float32" if self.dtype == torch.float32 else "bfloat16"
         reader = TransformersTarget.load(
             self.name, dtype=dtype, device=self.device, threads=self.threads, hidden_layers=self.layers
         )
-        with self._bar("hidden states", total, 0) as step:
+        with texts.bar(self.console, "hidden states", written.total, 0) as step:
             collect(
                 reader,
                 self.tables,
-                read_corpus(texts),
+                read_corpus(written.texts),
                 self.layers,
                 self.out / "features",
                 dtype=self.dtype,
@@ -191,7 +228,7 @@ class _Work:
             store, self.tables, drafter, plan, self.out / drafter.head, dtype=self.dtype, device=self.device
         )
         training.trainer.resume()
-        with self._bar(f"training, head {drafter.head}", plan.steps, training.trainer.step) as step:
+        with texts.bar(self.console, f"training, head {drafter.head}", plan.steps, training.trainer.step) as step:
 
             def on_step(report: StepReport) -> None:
                 step(f"loss {report.loss:.3f}  accepts {_percents(report.acceptance)}")
@@ -202,23 +239,6 @@ class _Work:
             before, after = checkpoint.record["ece"]["before"], checkpoint.record["ece"]["after"]
             self.console.print(f"calibration error {_percents(before)} -> {_percents(after)} %")
         return evaluation
-
-    @contextmanager
-    def _bar(self, what: str, total: int, done: int) -> Iterator[Callable[..., None]]:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        with Progress(*columns, console=self.console, disable=not self.console.is_terminal) as progress:
-            task = progress.add_task(what, total=total, completed=done, note="")
-
-            def step(note: str = "") -> None:
-                progress.update(task, advance=1, note=note)
-
-            yield step
 
 
 def _percents(values: Any) -> str:

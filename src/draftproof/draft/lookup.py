@@ -17,15 +17,15 @@ class LookupDrafter:
 
     name = "lookup"
 
-    def __init__(self, longest: int = 5, shortest: int = 2) -> None:
+    def __init__(self, longest: int = 5, shortest: int = 1) -> None:
         if not 1 <= shortest <= longest:
             raise InvalidValue(f"n-grams of {shortest} to {longest} tokens", "1 <= shortest <= longest")
         self.longest = longest
         self.shortest = shortest
-        self._indexes: dict[int, _NgramIndex] = {}
+        self._indexes: dict[int, NgramIndex] = {}
 
     def open(self, id: int) -> None:
-        self._indexes[id] = _NgramIndex(self.longest, self.shortest)
+        self._indexes[id] = NgramIndex(self.longest, self.shortest)
 
     def close(self, id: int) -> None:
         del self._indexes[id]
@@ -50,7 +50,7 @@ def copy_from(tokens: Seq[int], start: int, count: int) -> list[int]:
     return [tokens[start + i % period] for i in range(count)]
 
 
-class _NgramIndex:
+class NgramIndex:
     """For every n-gram that has a token after it: the position of that token, latest occurrence."""
 
     __slots__ = ("_after", "_known", "_sizes")
@@ -68,11 +68,15 @@ class _NgramIndex:
                     self._after[tuple(tokens[end - size : end])] = end
         self._known = len(tokens)
 
+    def after(self, context: Seq[int]) -> int | None:
+        """Position of the token after the latest occurrence of these tokens; None if there is none."""
+        return self._after.get(tuple(context))
+
     def find(self, tokens: Seq[int]) -> tuple[int, int]:
         """(position after the latest match, its length in tokens); length 0 if there is none."""
         for size in self._sizes:
             if size < len(tokens):
-                start = self._after.get(tuple(tokens[-size:]))
+                start = self.after(tokens[-size:])
                 if start is not None:
                     return start, size
         return 0, 0

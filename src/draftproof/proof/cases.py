@@ -31,7 +31,7 @@ CHEAP_ROWS = {1: 1.0, 2: 1.2, 4: 1.5}
 DEAR_ROWS = {1: 1.0, 2: 1.55, 4: 2.6}
 # Where a change of width is dear, widths are chosen for several rounds: the schedule changes its mind within an answer.
 LEVEL_ROWS, DEAR_CHANGE = {1: 1.0, 2: 1.05, 4: 1.3}, 0.4
-FREE_DRAFTS = {"lookup": 0.0, "suffix": 0.0, "mixed": 0.0}
+FREE_DRAFTS = {"lookup": 0.0, "suffix": 0.0, "retrieval": 0.0, "mixed": 0.0}
 
 
 def _adaptive(points: dict[int, float], switch: float = 0.0) -> Callable[[int], Schedule]:

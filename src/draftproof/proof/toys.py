@@ -14,9 +14,11 @@ from fractions import Fraction
 from draftproof.dist import Dist
 from draftproof.draft.base import Drafter
 from draftproof.draft.chain import ChainDrafter
+from draftproof.draft.datastore import Datastore, count
 from draftproof.draft.lookup import LookupDrafter
 from draftproof.draft.model import ModelDrafter
 from draftproof.draft.none import NoDrafter
+from draftproof.draft.retrieval import RetrievalDrafter
 from draftproof.draft.scripted import ScriptedDrafter, Step
 from draftproof.draft.suffix import SuffixDrafter
 from draftproof.target.table import TableModel, TableTarget
@@ -59,10 +61,16 @@ def mixed_script(vocab_size: int) -> Callable[[tuple[int, ...], tuple[int, ...]]
     return script
 
 
+def toy_datastore(vocab_size: int) -> Datastore:
+    """What follows what in a text that goes through all ids, EOS among them."""
+    return count([([i * i % vocab_size for i in range(3 * vocab_size)], 1)], vocab_size, "toy", least=1)
+
+
 DRAFTERS: dict[str, Callable[[int], Drafter]] = {
     "none": lambda vocab_size: NoDrafter(),
     "lookup": lambda vocab_size: LookupDrafter(longest=3, shortest=1),
     "suffix": lambda vocab_size: SuffixDrafter(shortest=1),
+    "retrieval": lambda vocab_size: RetrievalDrafter(toy_datastore(vocab_size), longest=2),
     "model": lambda vocab_size: ModelDrafter(toy_target(vocab_size, "q")),
     "mixed": lambda vocab_size: ScriptedDrafter(mixed_script(vocab_size), name="mixed"),
     "lookup+model": lambda vocab_size: ChainDrafter(

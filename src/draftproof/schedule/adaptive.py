@@ -102,7 +102,7 @@ class AdaptiveSchedule:
             for i in range(len(slots))
         ]
         if self.costs.switch:
-            most = self._width.next(survivals, self._with_width(len(slots), context, per_token), self.costs.switch) - 1
+            most = self._next_width(survivals, self._with_width(len(slots), context, per_token)) - 1
             best_lengths = tuple(min(most, cap) for cap in caps)
         else:
             best_lengths = best_block(
@@ -123,7 +123,7 @@ class AdaptiveSchedule:
             if all(self._cheap(slot) or not slot.room for slot in slots):  # otherwise `lengths` has decided
                 kept = self._promises.kept
                 hoped = [[kept * a for a in row] for row in survivals]
-                self._width.next(hoped, self._with_width(len(slots), context), self.costs.switch, leap=True)
+                self._next_width(hoped, self._with_width(len(slots), context), leap=True)
             best = [min(len(p.tokens), self._width.now - 1) for p in proposals]
         else:
             best = list(best_rows(survivals, lambda rows: self._round(rows, context)).lengths)
@@ -175,6 +175,11 @@ class AdaptiveSchedule:
 
     def _round(self, rows: int, context: int) -> float:
         return self.costs.seconds(rows, context) + self._rest_seconds.expected
+
+    def _next_width(self, survivals: Seq[Seq[float]], seconds: Callable[[int], float], *, leap: bool = False) -> int:
+        """Where the last pass read a prompt, or had more or fewer requests, every width is a change: any is free."""
+        free = self.costs.changes(len(survivals) * self._width.now)
+        return self._width.next(survivals, seconds, self.costs.switch, free=free, leap=leap)
 
     def _with_width(self, requests: int, context: int, per_token: float = 0.0) -> Callable[[int], float]:
         """Seconds of a round by its width."""

@@ -66,13 +66,17 @@ class CostCurve:
         """Expected seconds of one target pass over `rows` rows in all."""
         return self._base(rows) * self._scale_at(context)
 
+    def changes(self, rows: int) -> bool:
+        """Whether a pass over these rows has other rows than the last one."""
+        return rows != self._last_rows
+
     def other_pass(self) -> None:
         """A pass that is no round's (it read a prompt): nothing is learnt of it, and the next one is a change."""
         self._last_rows = 0
 
     def observe(self, rows: int, context: int, seconds: float) -> None:
         """A round's pass took this long."""
-        changed, self._last_rows = rows != self._last_rows, rows
+        changed, self._last_rows = self.changes(rows), rows
         if not self.refine or seconds <= 0 or (self.switch and changed):
             return
         known = self._scale_at(context)

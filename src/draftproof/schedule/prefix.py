@@ -137,8 +137,8 @@ class PrefixSchedule:
             self.acceptance.observe(proposal.drafter, proposal.stratum, verified, accepted)
         context, requests = _context(record.slots), len(record.slots)
         drafted = any(proposal.tokens for proposal in record.proposals)
+        learn_pass(self.costs, record, self.width)
         if self.costs.refine:
-            learn_pass(self.costs, record, self.width)
             self._elapsed += record.target_seconds + record.draft_seconds + record.other_seconds
             self._rest_seconds.observe(record.other_seconds)
             if drafted:
@@ -159,6 +159,7 @@ class PrefixSchedule:
                 [self._beyond(proposal) for proposal in record.proposals],
                 lambda width: self._round(requests * width, context) + (self._drafting(width - 1) or 0.0),
                 self.costs.switch,
+                free=self.costs.changes(requests * self._width.now),  # the round read a prompt
             )
         elif self.form == "budget":
             # The round is over: all its confidences are history now, and searching them all is allowed.

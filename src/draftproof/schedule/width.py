@@ -33,13 +33,19 @@ class Width:
         self._lost = 0.0  # seconds, since the last change, against the best width of each round
 
     def next(
-        self, survivals: Seq[Seq[float]], seconds: Callable[[int], float], switch: float, *, leap: bool = False
+        self,
+        survivals: Seq[Seq[float]],
+        seconds: Callable[[int], float],
+        switch: float,
+        *,
+        free: bool = False,
+        leap: bool = False,
     ) -> int:
         """Learn from a round's proposals and decide; the width from now on.
 
         survivals[r][k]: P(at least k+1 tokens of request r accepted), empty for none. seconds(width): of a whole round
-        with it. switch: of a change. leap: survivals are of the round to come, and may widen it at once if they alone
-        repay the change there and back.
+        with it. switch: of a change. free: the coming pass is a change whatever is decided. leap: survivals are of the
+        round to come, and may widen it at once if they alone repay the change there and back.
         """
         widest, requests = len(self._tokens) - 1, len(survivals)
         made = _tokens(survivals, widest)
@@ -54,12 +60,13 @@ class Width:
         best = rates.index(max(rates))
         lost = (1 - rates[self.now] / rates[best]) * cost[self.now]
         self._lost += lost
-        if max(lost * self._rounds, self._lost) > switch:
+        if max(lost * self._rounds, self._lost) > (0.0 if free else switch):
             self.now, self._lost = best, 0.0
         if leap:
             per_token = self._requests / (rates[self.now] * requests)
+            changes = switch if free else 2 * switch  # there, unless that is free, and back
             gains = [
-                (made[width] - made[self.now]) * per_token - (cost[width] - cost[self.now]) - 2 * switch
+                (made[width] - made[self.now]) * per_token - (cost[width] - cost[self.now]) - changes
                 for width in range(self.now, widest + 1)
             ]
             if (most := max(gains)) > 0:

@@ -25,7 +25,7 @@ from draftproof.target.base import Array
 from draftproof.target.openvino_graph import PAGED_INPUTS, ROW_IDS, GraphFacts
 from draftproof.target.openvino_hidden import HIDDEN
 
-_FIRST_BLOCKS = 8
+_FIRST_BLOCKS = 64  # memory is taken as blocks are written; a pool that grows costs half a pass and a copy
 _AT_ONCE = 4  # blocks that a sequence takes together
 _GROWTH = 1.5
 

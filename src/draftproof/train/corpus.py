@@ -23,10 +23,19 @@ from draftproof.models.cache import writing
 from draftproof.models.tokenizer import FileTokenizer
 from draftproof.result import FinishEvent
 from draftproof.sampling.params import SamplingParams
-from draftproof.train.features import Text
 
 _MARK = "\u241f"
 """Stands for the user's words when the chat template is asked for what comes before them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A training text: prompt and answer in one list of ids. temperature: at which the answer was drawn."""
+
+    tokens: tuple[int, ...]
+    prompt_length: int
+    temperature: float
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

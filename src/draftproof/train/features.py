@@ -7,7 +7,6 @@ its dtype and of float16). Stops after any sequence and goes on where it stopped
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,17 +14,8 @@ import torch.nn.functional as F
 
 from draftproof.draft.dspark.hidden import HiddenTarget
 from draftproof.target.base import Array, Feed
+from draftproof.train.corpus import Text
 from draftproof.train.store import FeatureStore
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A sequence to be stored: prompt and answer in one list of ids. temperature: at which the answer was drawn."""
-
-    tokens: tuple[int, ...]
-    prompt_length: int
-    temperature: float
-    kind: str = ""
 
 
 def store_texts(

@@ -29,8 +29,9 @@ from draftproof.draft.dspark.module import DSparkModule
 from draftproof.errors import InvalidValue
 from draftproof.models.cache import writing
 from draftproof.train.batches import Batches, split
+from draftproof.train.corpus import Text
 from draftproof.train.evaluate import Anchored, Replay, anchored, judged, replay, survived
-from draftproof.train.features import Text, store_texts
+from draftproof.train.features import store_texts
 from draftproof.train.rows import RowMaker
 from draftproof.train.store import Entry, FeatureStore
 from draftproof.train.trainer import StepReport, Trainer, TrainingPlan

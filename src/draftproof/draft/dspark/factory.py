@@ -6,8 +6,6 @@ does not do: load the target; `feature_layers` tells a loader which hidden state
 
 from __future__ import annotations
 
-from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftproof.draft.dspark import checkpoint as checkpoints
@@ -15,34 +13,16 @@ from draftproof.draft.dspark import deepspec
 from draftproof.draft.dspark.drafter import DSparkDrafter
 from draftproof.draft.dspark.hidden import TargetTables
 from draftproof.draft.dspark.tap import FeatureTap
-from draftproof.errors import InvalidValue, ModelNotFound, Unsupported
+from draftproof.draft.shipped import folder_of
+from draftproof.errors import InvalidValue, Unsupported
 
 if TYPE_CHECKING:
     from draftproof.registry import DraftContext
 
 
-def shipped() -> tuple[str, ...]:
-    """Models a checkpoint comes with the package for."""
-    root = Path(str(files("draftproof.draft.dspark"))) / "checkpoints"
-    return tuple(sorted(folder.name for folder in root.iterdir() if folder.is_dir())) if root.is_dir() else ()
-
-
-def checkpoint_folder(argument: str, model: str) -> Path:
-    """The folder meant: the argument's, or the one that comes with the package for this model."""
-    if argument:
-        return Path(argument).expanduser()
-    if model not in shipped():
-        raise ModelNotFound(
-            f"no DSpark drafter comes with the package for {model!r}",
-            f"there are some for: {', '.join(shipped()) or 'none'}; train one with `draftproof train dspark` and "
-            "write dspark:FOLDER",
-        )
-    return Path(str(files("draftproof.draft.dspark"))) / "checkpoints" / model
-
-
 def feature_layers(argument: str, model: str) -> tuple[int, ...]:
     """The layers whose hidden states the target must keep (`hidden_layers` of a target) for this drafter."""
-    folder = checkpoint_folder(argument, model)
+    folder = folder_of("dspark", argument, model)
     return (
         deepspec.feature_layers(folder)
         if deepspec.is_deepspec(folder)
@@ -60,7 +40,7 @@ def make_dspark(context: DraftContext) -> DSparkDrafter:
         )
     if "+" in context.argument:
         raise InvalidValue(f"dspark:{context.argument}", "one folder")
-    folder = checkpoint_folder(context.argument, tap.name)
+    folder = folder_of("dspark", context.argument, tap.name)
     if deepspec.is_deepspec(folder):
         tables = TargetTables.load(tap.name)
         return DSparkDrafter(deepspec.load(folder, tables, tap.vocab_size), tap, tables)
