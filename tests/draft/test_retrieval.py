@@ -19,6 +19,7 @@ from draftproof.draft.shipped import folder_of, shipped
 from draftproof.errors import InvalidValue, ModelFileError, ModelNotFound, VocabularyMismatch
 from draftproof.proof.toys import toy_target
 from draftproof.registry import DraftContext
+from draftproof.text import IdTokenizer
 
 VOCAB = 4
 
@@ -224,6 +225,18 @@ def test_a_datastore_of_another_tokenizer_or_vocabulary_is_refused() -> None:
     for tokenizer, size in (("other", VOCAB), (None, VOCAB - 1)):
         with pytest.raises(VocabularyMismatch):
             store.check(tokenizer, size)
+
+
+def test_the_drafter_checks_the_tokenizer_of_the_target_it_is_made_for(tmp_path: Path) -> None:
+    tokenizer = IdTokenizer(VOCAB)
+    for made_with in (tokenizer.fingerprint(), "other"):
+        save(count([([0, 1, 2, 3], 1)], VOCAB, made_with), tmp_path)
+        context = DraftContext(str(tmp_path), toy_target(VOCAB), tokenizer, lambda name: pytest.fail("no model"))
+        if made_with == "other":
+            with pytest.raises(VocabularyMismatch):
+                make_retrieval(context)
+        else:
+            assert make_retrieval(context).name == "retrieval"
 
 
 def test_a_model_without_a_datastore_is_told_how_to_make_one() -> None:

@@ -157,9 +157,14 @@ def test_where_the_pass_is_a_change_anyway_the_better_width_is_taken_at_once() -
         width = Width(8)
         width.next([[0.9, 0.8, 0.7]], _seconds, 50.0)
         assert width.next([[0.9, 0.8, 0.7]], _seconds, 50.0, free=free) == (4 if free else 1)
-    # What this round alone would repay is weighed against the way back.
-    assert Width(8).next([[0.1]], _seconds, 50.0, free=True, leap=True) == 2
-    assert Width(8).next([[0.0]], _seconds, 50.0, free=True, leap=True) == 1
+    # What one round promises must repay the way back alone, where the way there costs nothing: here 1.4 tokens of 7 ms
+    # for 1.3 ms more, between one change and two.
+    for free in (False, True):
+        width = Width(8)
+        for _ in range(8 * HORIZON):
+            width.next([[]], _seconds, SWITCH, leap=True)
+        widest = width.next([[0.6**k for k in range(1, 9)]], _seconds, SWITCH, free=free, leap=True)
+        assert (widest > 4) == free
 
 
 @pytest.mark.parametrize("form", ["adaptive", "causal", "budget"])
