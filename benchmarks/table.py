@@ -42,7 +42,7 @@ def request(options: argparse.Namespace) -> bench.BenchRequest:
         load=LoadOptions(
             backend="openvino", weights=options.weights, activations=options.activations, threads=options.threads
         ),
-        specs=bench.specs(["lookup", "suffix", "wrong"], "token", "adaptive", 8, []),
+        specs=bench.specs(["lookup", "suffix", "retrieval", "wrong"], "token", "adaptive", 8, []),
         run=RunOptions(
             workloads=tuple(w.first(options.limit) for w in workloads.builtin()),
             max_tokens=options.max_tokens,

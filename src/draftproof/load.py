@@ -170,7 +170,7 @@ def load_target_for(draft: str, model: str, options: LoadOptions, progress: Prog
 def load_engine(
     model: str,
     *,
-    draft: str = "lookup",
+    draft: str = "auto",
     verifier: str = "token",
     schedule: str = "adaptive",
     draft_length: int = 8,
@@ -179,9 +179,9 @@ def load_engine(
 ) -> Engine:
     """An engine ready to answer; `Engine.load` is this function.
 
-    draft: "none", "lookup", "suffix", "retrieval[:FOLDER]", "dspark[:FOLDER]", "model:ID", several joined by "+", or a
-    drafter of another package. verifier: "token", "block", "match", "coupled". schedule: "adaptive", "fixed", "prefix",
-    "prefix-budget".
+    draft: "none", "lookup", "suffix", "retrieval[:FOLDER]", "dspark[:FOLDER]", "model:ID", several joined by "+", a
+    drafter of another package, or "auto": retrieval where a datastore comes with the model, lookup otherwise. verifier:
+    "token", "block", "match", "coupled". schedule: "adaptive", "fixed", "prefix", "prefix-budget".
     draft_length: 0..64 tokens a round; the most that schedules other than "fixed" take.
     """
     started = perf_counter()

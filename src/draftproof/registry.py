@@ -83,6 +83,14 @@ def _retrieval(context: DraftContext) -> Drafter:
     return make_retrieval(context)
 
 
+def _auto(context: DraftContext) -> Drafter:
+    from draftproof.draft.retrieval import make_auto
+
+    if context.argument:
+        raise InvalidValue(f"draft 'auto' was given {context.argument!r}", "leave it out, or name a drafter")
+    return make_auto(context)
+
+
 def _without_argument(make: Callable[[], Drafter]) -> DrafterFactory:
     def factory(context: DraftContext) -> Drafter:
         if context.argument:
@@ -93,6 +101,7 @@ def _without_argument(make: Callable[[], Drafter]) -> DrafterFactory:
 
 
 _DRAFTERS: dict[str, DrafterFactory] = {
+    "auto": _auto,
     "none": _without_argument(NoDrafter),
     "lookup": _without_argument(LookupDrafter),
     "suffix": _without_argument(SuffixDrafter),

@@ -54,7 +54,7 @@ def test_a_verifier_of_another_package_is_found(installed):
 
 
 def test_without_the_package_the_name_is_unknown_and_the_known_ones_are_listed():
-    with pytest.raises(UnknownName, match="known: dspark, lookup, model, none, retrieval, suffix"):
+    with pytest.raises(UnknownName, match="known: auto, dspark, lookup, model, none, retrieval, suffix"):
         registry.make_drafter("theirs", context())
 
 

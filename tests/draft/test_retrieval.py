@@ -17,8 +17,9 @@ from draftproof.draft.datastore import FACTS, ORDERS, TENSORS, Datastore, count,
 from draftproof.draft.retrieval import RetrievalDrafter, make_retrieval
 from draftproof.draft.shipped import folder_of, shipped
 from draftproof.errors import InvalidValue, ModelFileError, ModelNotFound, VocabularyMismatch
-from draftproof.proof.toys import toy_target
-from draftproof.registry import DraftContext
+from draftproof.proof.toys import toy_model, toy_target
+from draftproof.registry import DraftContext, make_drafter
+from draftproof.target.table import TableTarget
 from draftproof.text import IdTokenizer
 
 VOCAB = 4
@@ -244,6 +245,30 @@ def test_a_model_without_a_datastore_is_told_how_to_make_one() -> None:
     assert folder_of("retrieval", "some/where", "unknown") == Path("some/where")
     with pytest.raises(ModelNotFound, match="train retrieval"):
         make_retrieval(DraftContext("", toy_target(VOCAB), None, lambda name: pytest.fail("no model is needed")))
+
+
+class _Named(TableTarget):
+    """A toy target by the name of a model, with as many ids as that has."""
+
+    def __init__(self, name: str, vocab_size: int) -> None:
+        super().__init__(toy_model(VOCAB), eos_ids=())
+        self.name, self.vocab_size = name, vocab_size
+
+
+def test_auto_is_retrieval_where_a_datastore_fits_and_lookup_elsewhere() -> None:
+    store = load(folder_of("retrieval", "", "smollm2"))
+
+    def made(name: str, tokenizer: IdTokenizer | None = None, vocab_size: int = store.vocab_size) -> str:
+        context = DraftContext("", _Named(name, vocab_size), tokenizer, lambda name: pytest.fail("no model is needed"))
+        return make_drafter("auto", context).name
+
+    assert made("smollm2") == "retrieval"
+    assert made("another") == "lookup"
+    # A folder may happen to have the name of a model that something comes with.
+    assert made("smollm2", IdTokenizer(VOCAB)) == "lookup"
+    assert made("smollm2", None, VOCAB) == "lookup"
+    with pytest.raises(InvalidValue, match="auto"):
+        make_drafter("auto:FOLDER", DraftContext("", toy_target(VOCAB), None, lambda name: pytest.fail("no model")))
 
 
 def test_the_shipped_datastore_is_whole_and_says_how_it_was_made() -> None:

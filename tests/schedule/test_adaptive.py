@@ -65,15 +65,27 @@ def test_equal_survivals_go_by_position_then_by_request():
 
 def test_acceptance_is_conditional_on_what_came_before_and_decays():
     acceptance = Acceptance(decay=0.9)
-    for _ in range(200):
-        acceptance.observe("d", 0, verified=3, accepted=1)
-    # Ten observations count (1 / (1 - decay)), and a prior of 0.6 worth two.
-    assert acceptance.estimate("d", 0, 0) == pytest.approx((10 + 1.2) / 12)
-    assert acceptance.estimate("d", 0, 1) == pytest.approx((0 + 2 * acceptance.estimate("d", 0, 0)) / 12)
+    for rounds in range(1, 200):
+        acceptance.observe("d", 0, verified=3, accepted=rounds % 2 + 1)
+        # Observations and a prior of 0.6 worth two, each weighing 0.9 of what it did with every newer one.
+        seen = [(0.6, 2.0), *((1.0, 1.0) for _ in range(rounds))]
+        weights = [weight * 0.9**age for age, (_, weight) in zip(range(rounds, -1, -1), seen, strict=True)]
+        first = sum(w * hit for w, (hit, _) in zip(weights, seen, strict=True)) / sum(weights)
+        assert acceptance.estimate("d", 0, 0) == pytest.approx(first)
+        seen = [(first, 2.0), *((n % 2, 1.0) for n in range(1, rounds + 1))]
+        second = sum(w * hit for w, (hit, _) in zip(weights, seen, strict=True)) / sum(weights)
+        assert acceptance.estimate("d", 0, 1) == pytest.approx(second)
     assert acceptance.survivals("d", 0, 2) == sorted(acceptance.survivals("d", 0, 2), reverse=True)
     for _ in range(50):
         acceptance.observe("d", 0, verified=3, accepted=3)
     assert acceptance.estimate("d", 0, 1) > 0.7
+
+
+def test_what_is_always_wrong_comes_to_be_worth_nothing():
+    acceptance = Acceptance()
+    for _ in range(512):
+        acceptance.observe("d", 0, verified=1, accepted=0)
+    assert acceptance.estimate("d", 0, 0) < 1e-4
 
 
 def test_strata_and_drafters_are_kept_apart():

@@ -42,7 +42,7 @@ def generate(
     trust_remote_code: o.RemoteCode = False,
     allow_pickle: o.Pickle = False,
     no_chat: o.NoChat = False,
-    draft: o.Draft = "lookup",
+    draft: o.Draft = "auto",
     verifier: o.Verifier = "token",
     schedule: o.Schedule = "adaptive",
     draft_length: o.DraftLength = 8,

@@ -37,7 +37,7 @@ Draft = Annotated[
     str,
     _option(
         DRAFT,
-        "none, lookup, suffix, retrieval[:FOLDER], dspark[:FOLDER], model:ID, or several joined by +.",
+        "auto, none, lookup, suffix, retrieval[:FOLDER], dspark[:FOLDER], model:ID, or several joined by +.",
         "--draft",
         "-d",
     ),

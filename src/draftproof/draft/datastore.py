@@ -89,9 +89,13 @@ class Datastore:
         at = bisect_left(keys, key)
         return self._next[len(context) - 1][at] if at < len(keys) and keys[at] == key else None
 
+    def fits(self, tokenizer: str | None, vocab_size: int) -> bool:
+        """Whether a target has this tokenizer (its fingerprint; None if the engine has none) and vocabulary."""
+        return tokenizer in (None, self.tokenizer) and vocab_size >= self.vocab_size
+
     def check(self, tokenizer: str | None, vocab_size: int) -> None:
-        """Raise VocabularyMismatch for another tokenizer (its fingerprint; None if there is none) or vocabulary."""
-        if tokenizer not in (None, self.tokenizer) or vocab_size < self.vocab_size:
+        """Raise VocabularyMismatch unless it `fits`."""
+        if not self.fits(tokenizer, vocab_size):
             raise VocabularyMismatch(
                 "the datastore was made with another tokenizer than the target's",
                 "make one for this model with `draftproof train retrieval`",

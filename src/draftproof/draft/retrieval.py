@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from draftproof.draft.base import DraftRequest, Proposal
 from draftproof.draft.datastore import ORDERS, Datastore, load
-from draftproof.draft.lookup import NgramIndex
-from draftproof.draft.shipped import folder_of
+from draftproof.draft.lookup import LookupDrafter, NgramIndex
+from draftproof.draft.shipped import folder_of, shipped
 from draftproof.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -97,6 +97,18 @@ def _sources(known: int, longest: int) -> Iterator[tuple[bool, int]]:
 def make_retrieval(context: DraftContext) -> RetrievalDrafter:
     """The drafter of "retrieval" or "retrieval:FOLDER". Raises ModelNotFound, ModelFileError, VocabularyMismatch."""
     datastore = load(folder_of("retrieval", context.argument, context.target.name))
-    tokenizer = None if context.tokenizer is None else context.tokenizer.fingerprint()
-    datastore.check(tokenizer, context.target.vocab_size)
+    datastore.check(_fingerprint(context), context.target.vocab_size)
     return RetrievalDrafter(datastore)
+
+
+def make_auto(context: DraftContext) -> RetrievalDrafter | LookupDrafter:
+    """Retrieval where a datastore that fits the target comes with the package, lookup otherwise."""
+    if context.target.name in shipped("retrieval"):
+        datastore = load(folder_of("retrieval", "", context.target.name))
+        if datastore.fits(_fingerprint(context), context.target.vocab_size):  # a folder may have a model's name
+            return RetrievalDrafter(datastore)
+    return LookupDrafter()
+
+
+def _fingerprint(context: DraftContext) -> str | None:
+    return None if context.tokenizer is None else context.tokenizer.fingerprint()

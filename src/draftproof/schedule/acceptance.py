@@ -13,7 +13,7 @@ from draftproof.errors import InvalidValue
 
 DECAY = 0.98  # weight of an observation after one more observation of the same kind: about the last 50 count
 PRIOR = 0.6  # acceptance assumed of a drafter never seen
-PRIOR_WEIGHT = 2.0  # in observations
+PRIOR_WEIGHT = 2.0  # in observations; decays as they do, so that always wrong comes to be worth nothing
 
 _NOTHING = (0.0, 0.0)
 
@@ -44,7 +44,7 @@ class Acceptance:
         """The estimate at one position. What has not been seen leans on the position before it."""
         hits, total = self._seen.get((drafter, stratum, position), (0.0, 0.0))
         prior = PRIOR if position == 0 else self.estimate(drafter, stratum, position - 1)
-        return (hits + PRIOR_WEIGHT * prior) / (total + PRIOR_WEIGHT)
+        return self._blend(hits, total, prior)
 
     def survivals(self, drafter: str, stratum: int, length: int) -> list[float]:
         """P(at least k+1 tokens accepted) for k = 0..length-1: non-increasing."""
@@ -52,10 +52,15 @@ class Acceptance:
         alive, prior = 1.0, PRIOR
         for position in range(length):
             hits, total = self._seen.get((drafter, stratum, position), _NOTHING)
-            prior = (hits + PRIOR_WEIGHT * prior) / (total + PRIOR_WEIGHT)  # `estimate`, one position after another
+            prior = self._blend(hits, total, prior)  # `estimate`, one position after another
             alive *= prior
             result.append(alive)
         return result
+
+    def _blend(self, hits: float, total: float, prior: float) -> float:
+        # After n observations of one kind total is (1 - decay^n) / (1 - decay): what is left of the prior is decay^n.
+        weight = PRIOR_WEIGHT * max(1 - (1 - self.decay) * total, 0.0)
+        return (hits + weight * prior) / (total + weight)
 
     def observations(self, drafter: str) -> float:
         """How many first-position observations of this drafter count now (decayed)."""
