@@ -88,6 +88,14 @@ def test_no_match_is_an_empty_proposal_and_never_token_zero(make):
     assert ask(drafter, [1, 2, 3, 4, 2]) != []
 
 
+def test_lookup_by_name_goes_down_to_single_tokens_after_longer_matches():
+    drafter = LookupDrafter()
+    drafter.open(0)
+    assert ask(drafter, [1, 2, 3, 9, 2], limit=2) == [3, 9]  # only "2" came before
+    drafter.open(1)
+    assert ask(drafter, [1, 2, 3, 9, 2, 4, 1, 2], limit=2, id=1) == [3, 9]  # "1 2" did, though "2" did so later
+
+
 def test_suffix_remembers_ended_sequences_only_when_asked_to():
     for remember, found in ((0, []), (100, [12, 13])):
         drafter = SuffixDrafter(shortest=2, remember=remember)

@@ -148,6 +148,29 @@ def test_more_prompts_and_steps_go_on_with_a_training_and_its_held_out_texts(fol
     np.testing.assert_array_equal(second.tensors["vocab"], first.tensors["vocab"])
 
 
+def test_fresh_texts_calibrate_a_drafter_and_trained_ones_are_refused_as_fresh(
+    trained: Path, folder: Path, tmp_path: Path
+) -> None:
+    drafter = tmp_path / "drafter"
+    drafter.mkdir()
+    for file in (trained / "markov").iterdir():
+        (drafter / file.name).write_bytes(file.read_bytes())
+    arguments = ["texts", "-m", str(folder), "-o", str(tmp_path), "--prompts-count", "9", "--max-tokens", "16"]
+    result = CliRunner().invoke(
+        train_command.app, [*arguments, "--seed", "7", "--device", "cpu"], catch_exceptions=False
+    )
+    assert result.exit_code == 0, result.output
+    texts = list(read_corpus(tmp_path / "texts.jsonl"))
+    assert {text.temperature for text in texts} == {1.0}
+    calibrate_command.calibrate(drafter, tmp_path / "features", str(folder), fresh=True)
+    after = checkpoints.load(drafter)
+    enough = [text for text in texts if len(text.tokens) - text.prompt_length >= after.config.block]
+    assert after.record["calibrated_on"] == {"texts": len(enough), "fresh": True}
+    assert after.temperatures != checkpoints.load(trained / "markov").temperatures
+    with pytest.raises(InvalidValue, match="fresh"):
+        calibrate_command.calibrate(drafter, trained / "features", str(folder), fresh=True)
+
+
 def test_calibrating_on_other_texts_than_those_held_out_is_refused(trained: Path, folder: Path) -> None:
     with pytest.raises(InvalidValue, match="as in the training: 3"):
         calibrate_command.calibrate(trained / "markov", trained / "features", str(folder), held_out=4)

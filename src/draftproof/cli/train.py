@@ -100,6 +100,42 @@ def dspark(
     work.train(drafter, training, baseline=baseline, plot=plot)
 
 
+@app.command("texts")
+def only_texts(
+    target: texts.Target,
+    out: texts.Out,
+    prompts: texts.Prompts = None,
+    count: texts.Count = None,
+    opening: texts.Opening = None,
+    prompt_tokens: texts.PromptTokens = 96,
+    prompt_temperature: texts.PromptTemperature = 1.0,
+    max_tokens: texts.MaxTokens = 256,
+    together: texts.Together = 48,
+    seed: texts.Seed = 0,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; default: cuda where there is one.")] = None,
+    threads: Threads = None,
+) -> None:
+    """Write texts at T = 1 and their hidden states, and stop: for `draftproof calibrate --fresh`.
+
+    Another seed than the training's gives prompts of the target's own that the drafter has not seen.
+    """
+    import torch
+
+    from draftproof.train.corpus import CorpusPlan
+
+    plan = CorpusPlan(
+        temperatures=(1.0,),
+        max_tokens=max_tokens,
+        prompt_tokens=prompt_tokens,
+        prompt_temperature=prompt_temperature,
+        together=together,
+        seed=seed,
+    )
+    source = texts.Source.checked(prompts, count, opening)
+    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    _Work(target, out, where, torch.bfloat16, threads, Console(stderr=True, highlight=False)).write(source, plan)
+
+
 @app.command("retrieval")
 def retrieval(
     target: texts.Target,
