@@ -200,7 +200,8 @@ def test_schedules_are_asked_and_told_as_the_engine_does(monkeypatch: pytest.Mon
             seen.append(record)
 
     monkeypatch.setattr(Policy, "make", lambda self, costs: Spy(3))
-    profile = _profile()
+    profile = replace(_profile(), draft_token_seconds={1: 1e-4})
+    assert profile.draft(3, 3) == pytest.approx(profile.draft(3) - 2e-4) != profile.draft(3)
     (run,) = simulate(profile, SimulationOptions(concurrent=(3,), rounds=40, warm=0), among=[Policy("fixed", 3)])
     blocks = module._Blocks(profile, 3, SimulationOptions(concurrent=(3,), rounds=40, warm=0))
     expected = 0.0
@@ -208,7 +209,7 @@ def test_schedules_are_asked_and_told_as_the_engine_does(monkeypatch: pytest.Mon
         assert list(record.admitted) == [3, 2, 1]
         assert record.rows == 3 + 6
         assert record.target_seconds == profile.costs(3).seconds(9)
-        assert record.draft_seconds == profile.draft(3)
+        assert record.draft_seconds == profile.draft(3, 3)
         for i, proposal in enumerate(record.proposals):
             assert list(proposal.confidence or ()) == blocks.confidence[t, i, :3].tolist()
             assert proposal.q is not None  # drafted tokens are no point masses: no schedule may take them for free ones
@@ -257,6 +258,10 @@ def test_a_curve_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
     line = Profile.read(_file(tmp_path, draft_seconds={"1": 0, "5": 0.004, "9": 0.004}))
     assert [line.draft(n) for n in (1, 2, 5, 7, 32)] == pytest.approx([0, 0.001, 0.004, 0.004, 0.004])
     assert Profile.read(_file(tmp_path, draft_seconds={"8": 0.004})).draft(32) == 0.004
+    lengths = Profile.read(_file(tmp_path, draft_seconds={"1": 0.004, "3": 0.008}, draft_token_seconds={"1": 0.0005}))
+    assert [lengths.draft(1, n) for n in (1, 4, 5)] == pytest.approx([0.002, 0.0035, 0.004])
+    assert lengths.draft(3, 1) == pytest.approx(0.006)
+    assert lengths.to_json()["draft_token_seconds"] == {"1": 0.0005}
     own = Profile.read(_file(tmp_path, target_seconds_by_requests={"8": {"8": 0.5, "16": 0.7}}))
     assert [own.costs(n).seconds(8) for n in (1, 8)] == [CURVES["cpu"][8], 0.5]
     assert own.to_json()["target_seconds_by_requests"] == {"8": {"8": 0.5, "16": 0.7}}
@@ -284,6 +289,9 @@ def test_a_curve_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
         ({"target_seconds": {"one": 1.0}}, r"curve\.json: invalid literal"),
         ({"target_seconds": [1.0]}, r"curve\.json"),
         ({"draft_seconds": {"1": -1.0}}, "draft_seconds"),
+        ({"draft_token_seconds": {"1": -1.0}}, "draft_token_seconds"),
+        ({"draft_token_seconds": {"1": 1.0}}, "no more than a block"),
+        ({"draft_token_seconds": 0.1}, "curve"),
         ({"draft_seconds": {"1": float("nan")}}, "draft_seconds"),
     ],
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -112,6 +112,18 @@ class _Seen:
                 self.confidences[k].append(float(confidence))
 
 
+@dataclass(slots=True, eq=False)
+class _Drafting:
+    """Observer of what drafting so many tokens takes."""
+
+    seconds: list[float] = field(default_factory=list)
+
+    def round(self, record: RoundRecord, settled: Seq[Settled]) -> None:
+        """Blocks that were cut (the end of a budget is near) say nothing."""
+        if any(record.admitted):
+            self.seconds.append(record.draft_seconds)
+
+
 def measure_load(
     plan: LoadPlan,
     among: Seq[Policy],
@@ -131,6 +143,7 @@ def measure_load(
     points: list[LoadPoint] = []
     curves: dict[int, dict[int, float]] = {}
     draft_seconds: dict[int, float] = {}
+    token_seconds: dict[int, float] = {}
     switches: list[float] = []
     seen = _Seen()
     for at, requests in enumerate(plan.concurrent):
@@ -140,12 +153,15 @@ def measure_load(
         engines = {policy.name: build(policy.make(CostCurve(curve, switch=switch))) for policy in among}
         here = _Seen()
         whole = Policy("fixed", longest).name
+        drafting = {policy.length: _Drafting() for policy in among if policy.fixed and policy.length}
         runs: dict[str, list[_Window]] = {policy.name: [] for policy in among}
         for repeat in range(-1, plan.repeats):  # the first one is thrown away
             for k in range(len(among)):
                 policy = among[(k + repeat) % len(among)]
                 engine = engines[policy.name]
                 engine.observers[:] = [here] if policy.name == whole and repeat >= 0 else []
+                if repeat >= 0 and policy.fixed and policy.length:
+                    engine.observers.append(drafting[policy.length])
                 window = _run(engine, plan, requests, repeat, longest, clock)
                 if repeat >= 0:
                     runs[policy.name].append(window)
@@ -154,8 +170,9 @@ def measure_load(
         points += [_point(policy.name, requests, runs[policy.name]) for policy in among]
         if here.draft_seconds:
             draft_seconds[requests] = statistics.median(here.draft_seconds)
+            token_seconds[requests] = _slope(drafting, draft_seconds[requests] / longest)
             _merge(seen, here)
-    return points, _profile(name, curves, draft_seconds, seen, statistics.median(switches))
+    return points, _profile(name, curves, draft_seconds, token_seconds, seen, statistics.median(switches))
 
 
 def measure_passes(
@@ -215,6 +232,14 @@ def _point(policy: str, requests: int, runs: Seq[_Window]) -> LoadPoint:
     )
 
 
+def _slope(drafting: Mapping[int, _Drafting], most: float) -> float:
+    """Seconds that a further drafted token takes: of the line through the medians by length, 0 to `most`."""
+    medians = {length: statistics.median(seen.seconds) for length, seen in drafting.items() if seen.seconds}
+    if len(medians) < 2:
+        return 0.0
+    return min(max(statistics.linear_regression(list(medians), list(medians.values())).slope, 0.0), most)
+
+
 def _merge(seen: _Seen, more: _Seen) -> None:
     seen.rest_seconds += more.rest_seconds
     seen.hold(len(more.reached))
@@ -225,7 +250,12 @@ def _merge(seen: _Seen, more: _Seen) -> None:
 
 
 def _profile(
-    name: str, curves: dict[int, dict[int, float]], draft_seconds: dict[int, float], seen: _Seen, switch: float
+    name: str,
+    curves: dict[int, dict[int, float]],
+    draft_seconds: dict[int, float],
+    token_seconds: dict[int, float],
+    seen: _Seen,
+    switch: float,
 ) -> Profile | None:
     known = [(a, r, c) for a, r, c in zip(seen.accepted, seen.reached, seen.confidences, strict=True) if r]
     if not known:
@@ -241,6 +271,7 @@ def _profile(
         target_seconds={at: s for n in sorted(curves, reverse=True) for at, s in curves[n].items()},
         target_seconds_by_requests=curves,
         draft_seconds=draft_seconds,
+        draft_token_seconds=token_seconds,
         acceptance=tuple(a / r for a, r, _ in known),
         spread=min(statistics.fmean(shares), 1.0) if shares else 0.0,
         switch_seconds=switch,

@@ -5,8 +5,9 @@
      "switch_seconds": 0, "rest_seconds": 0}
 
 target_seconds: of a target pass, by its rows; target_seconds_by_requests ({"8": {"8": 0.02, ...}}) is used instead for
-exactly so many requests. draft_seconds: of drafting a block for so many requests together (a single number: the same
-for any). All are linear between points and go on with the last slope, a single point of drafting stays as it is.
+exactly so many requests. draft_seconds: of drafting a whole block for so many requests together (a single number: the
+same for any); draft_token_seconds: what of it each token costs, so that a shorter block is cheaper (default 0: it is not).
+All are linear between points and go on with the last slope, a single point of drafting stays as it is.
 acceptance: P(token k is accepted | those before it were), by position of the block. spread: how much these chances
 differ from block to block, as a share of the most they could: 0, every block is alike; 1, the drafter's confidence
 knows the outcome. Default 0.2.
@@ -32,13 +33,20 @@ from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import LONGEST
 
 SPREAD = 0.2
-_OPTIONAL = {"name", "spread", "switch_seconds", "rest_seconds", "target_seconds_by_requests"}
+_OPTIONAL = {
+    "name",
+    "spread",
+    "switch_seconds",
+    "rest_seconds",
+    "target_seconds_by_requests",
+    "draft_token_seconds",
+}
 _FIELDS = {"target_seconds", "draft_seconds", "acceptance"} | _OPTIONAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """target_seconds: by rows. draft_seconds: by requests. acceptance: by position, each in [0, 1].
+    """target_seconds: by rows. draft_seconds, draft_token_seconds: by requests. acceptance: by position, each in [0, 1].
 
     switch_seconds: added to a pass after one of another width. rest_seconds: of every request in a round.
     """
@@ -51,12 +59,15 @@ class Profile:
     switch_seconds: float = 0.0
     rest_seconds: float = 0.0
     target_seconds_by_requests: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
+    draft_token_seconds: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         curves = {f"target_seconds_by_requests of {n}": each for n, each in self.target_seconds_by_requests.items()}
         curves |= {"target_seconds": self.target_seconds, "draft_seconds": self.draft_seconds}
+        if self.draft_token_seconds:
+            curves["draft_token_seconds"] = self.draft_token_seconds
         for what, points in curves.items():
-            lowest = ">= 0" if what == "draft_seconds" else "> 0"
+            lowest = ">= 0" if what.startswith("draft") else "> 0"
             if not points or any(
                 at < 1 or not math.isfinite(s) or s < 0 or (s == 0 and lowest == "> 0") for at, s in points.items()
             ):
@@ -65,6 +76,12 @@ class Profile:
             raise InvalidValue(f"acceptance {list(self.acceptance)}", f"1 to {LONGEST} numbers in [0, 1]")
         if not 0 <= self.spread <= 1:
             raise InvalidValue(f"spread {self.spread}", "in [0, 1]")
+        for requests, each in self.draft_token_seconds.items():
+            if each * len(self.acceptance) > self.draft(requests) * (1 + 1e-9):
+                raise InvalidValue(
+                    f"draft_token_seconds {each} for {requests} requests",
+                    f"{len(self.acceptance)} tokens cost no more than a block, {self.draft(requests)}",
+                )
         for name in ("switch_seconds", "rest_seconds"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InvalidValue(f"{name} {getattr(self, name)}", ">= 0")
@@ -74,14 +91,11 @@ class Profile:
         points = self.target_seconds_by_requests.get(requests, self.target_seconds)
         return CostCurve(points, switch=self.switch_seconds)
 
-    def draft(self, requests: int) -> float:
-        """Seconds of drafting a block for `requests` requests."""
-        at = sorted(self.draft_seconds)
-        if len(at) == 1:
-            return self.draft_seconds[at[0]]
-        i = min(max(bisect_left(at, requests), 1), len(at) - 1)
-        low, high = self.draft_seconds[at[i - 1]], self.draft_seconds[at[i]]
-        return max(0.0, low + (high - low) * (requests - at[i - 1]) / (at[i] - at[i - 1]))
+    def draft(self, requests: int, length: int | None = None) -> float:
+        """Seconds of drafting `length` tokens, None for a whole block, for `requests` requests."""
+        missing = 0 if length is None else len(self.acceptance) - length
+        per_token = _line(self.draft_token_seconds, requests) if self.draft_token_seconds else 0.0
+        return max(0.0, _line(self.draft_seconds, requests) - per_token * missing)
 
     def to_json(self) -> dict[str, Any]:
         """A curve file's content."""
@@ -91,6 +105,7 @@ class Profile:
             "draft_seconds": {str(at): s for at, s in sorted(self.draft_seconds.items())},
             "acceptance": list(self.acceptance),
             "spread": self.spread,
+            "draft_token_seconds": {str(at): s for at, s in sorted(self.draft_token_seconds.items())},
             "switch_seconds": self.switch_seconds,
             "rest_seconds": self.rest_seconds,
             "target_seconds_by_requests": {
@@ -126,6 +141,7 @@ class Profile:
                 spread=float(values.get("spread", SPREAD)),
                 switch_seconds=float(values.get("switch_seconds", 0.0)),
                 rest_seconds=float(values.get("rest_seconds", 0.0)),
+                draft_token_seconds={int(at): float(s) for at, s in values.get("draft_token_seconds", {}).items()},
                 target_seconds_by_requests={
                     int(n): {int(at): float(s) for at, s in points.items()}
                     for n, points in values.get("target_seconds_by_requests", {}).items()
@@ -133,3 +149,13 @@ class Profile:
             )
         except (TypeError, ValueError, AttributeError) as error:
             raise InvalidValue(f"{file}: {error}", "numbers, and objects of {number: seconds}") from error
+
+
+def _line(points: Mapping[int, float], requests: int) -> float:
+    """Linear between points, going on with the last slope, never below 0."""
+    at = sorted(points)
+    if len(at) == 1:
+        return points[at[0]]
+    i = min(max(bisect_left(at, requests), 1), len(at) - 1)
+    low, high = points[at[i - 1]], points[at[i]]
+    return max(0.0, low + (high - low) * (requests - at[i - 1]) / (at[i] - at[i - 1]))

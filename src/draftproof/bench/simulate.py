@@ -129,7 +129,8 @@ def _run(profile: Profile, policy: Policy, requests: int, blocks: _Blocks, optio
     schedule = policy.make(profile.costs(requests))
     machine, longest = _Machine(profile.costs(requests)), len(profile.acceptance)
     slots = [Slot(i, CONTEXT, longest, DRAFTER) for i in range(requests)]
-    drafting, rest = profile.draft(requests), profile.rest_seconds * requests
+    drafting = [0.0, *(profile.draft(requests, length) for length in range(1, longest + 1))]  # by length
+    rest = profile.rest_seconds * requests
     done = [
         _round(schedule, slots, machine, drafting, rest, blocks.confidence[t], blocks.luck[t])
         for t in range(options.warm + options.rounds)
@@ -169,7 +170,7 @@ def _round(
     schedule: Schedule,
     slots: Seq[Slot],
     machine: _Machine,
-    drafting: float,
+    drafting: Seq[float],
     rest: float,
     confidence: Floats,
     luck: Floats,
@@ -182,7 +183,7 @@ def _round(
     rows = len(slots) + sum(admitted)
     width = schedule.width if isinstance(schedule, Steady) else 0
     target = machine.seconds(sum(max(1 + n, width) for n in admitted))
-    draft = drafting if any(lengths) else 0.0
+    draft = drafting[max(lengths)]  # of the longest block
     schedule.observe(
         RoundRecord(
             slots=slots,
