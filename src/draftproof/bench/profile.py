@@ -6,8 +6,8 @@
 
 target_seconds: of a target pass, by its rows; target_seconds_by_requests ({"8": {"8": 0.02, ...}}) is used instead for
 exactly so many requests. draft_seconds: of drafting a whole block for so many requests together (a single number: the
-same for any); draft_token_seconds: what of it each token costs, so that a shorter block is cheaper (default 0: it is not).
-All are linear between points and go on with the last slope, a single point of drafting stays as it is.
+same for any); draft_token_seconds: what of it each token costs, so that a shorter block is cheaper (default 0: it is
+not). All are linear between points and go on with the last slope, a single point of drafting stays as it is.
 acceptance: P(token k is accepted | those before it were), by position of the block. spread: how much these chances
 differ from block to block, as a share of the most they could: 0, every block is alike; 1, the drafter's confidence
 knows the outcome. Default 0.2.
@@ -46,7 +46,7 @@ _FIELDS = {"target_seconds", "draft_seconds", "acceptance"} | _OPTIONAL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """target_seconds: by rows. draft_seconds, draft_token_seconds: by requests. acceptance: by position, each in [0, 1].
+    """target_seconds: by rows. draft_seconds, draft_token_seconds: by requests. acceptance: by position.
 
     switch_seconds: added to a pass after one of another width. rest_seconds: of every request in a round.
     """
