@@ -333,3 +333,11 @@ def test_the_command_line_counts_a_datastore_the_engine_can_use(folder: Path, tm
     result_drafted = drafted.generate([1, 5, 3], params)
     assert result_drafted.speculation.drafted > 0
     assert result_drafted.token_ids == load_engine(str(folder), draft="none").generate([1, 5, 3], params).token_ids
+
+
+@pytest.mark.parametrize("command", ["dspark", "texts", "retrieval"])
+def test_no_threads_are_refused_before_anything_is_loaded(command: str, tmp_path: Path) -> None:
+    arguments = [command, "-m", "no-such-model", "-o", str(tmp_path), "--threads", "0"]
+    result = CliRunner().invoke(train_command.app, arguments, catch_exceptions=False)
+    assert result.exit_code == 2
+    assert "--threads" in result.output

@@ -40,6 +40,9 @@ MaxTokens = Annotated[int, typer.Option(help="Most tokens of an answer.", min=8)
 Together = Annotated[int, typer.Option(help="Answers written at once.", min=1)]
 Seed = Annotated[int, typer.Option(help="Of data, weights and batches.", min=0)]
 
+Device = Annotated[str | None, typer.Option(help="cpu or cuda; default: cuda where there is one.")]
+Threads = Annotated[int | None, typer.Option(help="CPU threads.", min=1)]
+
 OWN_PROMPTS = 500
 
 

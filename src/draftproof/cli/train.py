@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from draftproof.cli import texts
-from draftproof.cli.options import Activations, Backend, Threads, Weights
+from draftproof.cli.options import Activations, Backend, Weights
 from draftproof.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ def dspark(
     held_out: Annotated[int, typer.Option(help="Sequences kept for evaluation and calibration.", min=1)] = 24,
     seed: texts.Seed = 0,
     precision: Annotated[str, typer.Option(help="bfloat16 or float32, of forward and backward passes.")] = "bfloat16",
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; default: cuda where there is one.")] = None,
-    threads: Threads = None,
+    device: texts.Device = None,
+    threads: texts.Threads = None,
     plot: Annotated[Path | None, typer.Option(help="Write the loss curve: FILE.png or FILE.svg.")] = None,
 ) -> None:
     """Write texts with the target, train a DSpark drafter on them, calibrate it and save its checkpoint."""
@@ -94,8 +94,7 @@ def dspark(
         held_out=held_out,
     )
     training = TrainingPlan(steps=steps, sequences=sequences, anchors=anchors, seed=seed)
-    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    work = _Work(target, out, where, getattr(torch, precision), threads, Console(stderr=True, highlight=False))
+    work = _Work(target, out, device, getattr(torch, precision), threads, Console(stderr=True, highlight=False))
     work.write(source, corpus)
     work.train(drafter, training, baseline=baseline, plot=plot)
 
@@ -112,8 +111,8 @@ def only_texts(
     max_tokens: texts.MaxTokens = 256,
     together: texts.Together = 48,
     seed: texts.Seed = 0,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; default: cuda where there is one.")] = None,
-    threads: Threads = None,
+    device: texts.Device = None,
+    threads: texts.Threads = None,
 ) -> None:
     """Write texts at T = 1 and their hidden states, and stop: for `draftproof calibrate --fresh`.
 
@@ -132,8 +131,7 @@ def only_texts(
         seed=seed,
     )
     source = texts.Source.checked(prompts, count, opening)
-    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    _Work(target, out, where, torch.bfloat16, threads, Console(stderr=True, highlight=False)).write(source, plan)
+    _Work(target, out, device, torch.bfloat16, threads, Console(stderr=True, highlight=False)).write(source, plan)
 
 
 @app.command("retrieval")
@@ -155,7 +153,7 @@ def retrieval(
     backend: Backend = "auto",
     weights: Weights = None,
     activations: Activations = None,
-    threads: Threads = None,
+    threads: texts.Threads = None,
 ) -> None:
     """Write texts with the target and count what follows what in its answers: a datastore, in seconds after the texts.
 
@@ -199,11 +197,16 @@ def retrieval(
 class _Work:
     """The stages, with what they share."""
 
-    def __init__(self, target: str, out: Path, device: str, dtype: Any, threads: int | None, console: Console) -> None:
+    def __init__(
+        self, target: str, out: Path, device: str | None, dtype: Any, threads: int | None, console: Console
+    ) -> None:
+        import torch
+
         from draftproof.draft.dspark.hidden import TargetTables
         from draftproof.train.pipeline import layers_to_read
 
-        self.out, self.device, self.dtype, self.threads, self.console = out, device, dtype, threads, console
+        self.out, self.dtype, self.threads, self.console = out, dtype, threads, console
+        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self.name = target
         self.tables = TargetTables.load(target)
         self.layers = layers_to_read(self.tables.facts.layers)
