@@ -320,8 +320,8 @@ def test_what_can_be_refused_is_refused_before_a_model_is_loaded(call: Call, arg
 
 
 def test_a_drafted_token_costs_the_slope_of_the_medians_by_length() -> None:
-    seen = {n: load._Drafting([1.0 + 0.25 * n] * 3 + [9.0]) for n in (1, 2, 4)}
+    seen = {n: load._Seen(draft_seconds=[1.0 + 0.25 * n] * 3 + [9.0]) for n in (1, 2, 4)}
     assert load._slope(seen, 1.0) == pytest.approx(0.25)
     assert load._slope(seen, 0.1) == 0.1  # five tokens cost no more than a block of five
-    assert load._slope({n: load._Drafting([2.0 - 0.1 * n]) for n in (1, 2)}, 1.0) == 0.0
-    assert load._slope({2: seen[2], 3: load._Drafting()}, 1.0) == 0.0  # one length says nothing
+    assert load._slope({n: load._Seen(draft_seconds=[2.0 - 0.1 * n]) for n in (1, 2)}, 1.0) == 0.0
+    assert load._slope({2: seen[2], 3: load._Seen()}, 1.0) == 0.0  # one length says nothing

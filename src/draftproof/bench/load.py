@@ -83,7 +83,7 @@ class _Window:
 
 @dataclass(slots=True)
 class _Seen:
-    """Blocks that were verified whole, for the profile."""
+    """Rounds of one fixed length, for the profile."""
 
     reached: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
@@ -110,18 +110,6 @@ class _Seen:
                 self.accepted[k] += k < accepted
             for k, confidence in enumerate(list(proposal.confidence or ())[:n]):
                 self.confidences[k].append(float(confidence))
-
-
-@dataclass(slots=True, eq=False)
-class _Drafting:
-    """Observer of what drafting so many tokens takes."""
-
-    seconds: list[float] = field(default_factory=list)
-
-    def round(self, record: RoundRecord, settled: Seq[Settled]) -> None:
-        """Blocks that were cut (the end of a budget is near) say nothing."""
-        if any(record.admitted):
-            self.seconds.append(record.draft_seconds)
 
 
 def measure_load(
@@ -151,26 +139,23 @@ def measure_load(
         curves[requests] = curve
         switches.append(switch)
         engines = {policy.name: build(policy.make(CostCurve(curve, switch=switch))) for policy in among}
-        here = _Seen()
-        whole = Policy("fixed", longest).name
-        drafting = {policy.length: _Drafting() for policy in among if policy.fixed and policy.length}
+        fixed = {policy.length: _Seen() for policy in among if policy.fixed and policy.length}
         runs: dict[str, list[_Window]] = {policy.name: [] for policy in among}
         for repeat in range(-1, plan.repeats):  # the first one is thrown away
             for k in range(len(among)):
                 policy = among[(k + repeat) % len(among)]
                 engine = engines[policy.name]
-                engine.observers[:] = [here] if policy.name == whole and repeat >= 0 else []
-                if repeat >= 0 and policy.fixed and policy.length:
-                    engine.observers.append(drafting[policy.length])
+                engine.observers[:] = [fixed[policy.length]] if repeat >= 0 and policy.fixed and policy.length else []
                 window = _run(engine, plan, requests, repeat, longest, clock)
                 if repeat >= 0:
                     runs[policy.name].append(window)
                 share = (repeat + 1 + (k + 1) / len(among)) / (plan.repeats + 1)
                 progress(f"{requests} requests", (at + share) / len(plan.concurrent))
         points += [_point(policy.name, requests, runs[policy.name]) for policy in among]
-        if here.draft_seconds:
+        here = fixed.get(longest)
+        if here is not None and here.draft_seconds:
             draft_seconds[requests] = statistics.median(here.draft_seconds)
-            token_seconds[requests] = _slope(drafting, draft_seconds[requests] / longest)
+            token_seconds[requests] = _slope(fixed, draft_seconds[requests] / longest)
             _merge(seen, here)
     return points, _profile(name, curves, draft_seconds, token_seconds, seen, statistics.median(switches))
 
@@ -232,9 +217,9 @@ def _point(policy: str, requests: int, runs: Seq[_Window]) -> LoadPoint:
     )
 
 
-def _slope(drafting: Mapping[int, _Drafting], most: float) -> float:
+def _slope(fixed: Mapping[int, _Seen], most: float) -> float:
     """Seconds that a further drafted token takes: of the line through the medians by length, 0 to `most`."""
-    medians = {length: statistics.median(seen.seconds) for length, seen in drafting.items() if seen.seconds}
+    medians = {length: statistics.median(seen.draft_seconds) for length, seen in fixed.items() if seen.draft_seconds}
     if len(medians) < 2:
         return 0.0
     return min(max(statistics.linear_regression(list(medians), list(medians.values())).slope, 0.0), most)
