@@ -12,12 +12,10 @@ from draftproof.draft.base import DraftRequest, Proposal
 from draftproof.errors import InvalidValue
 
 
-class LookupDrafter:
-    """Longest suffix n-gram of prompt and answer, between `shortest` and `longest` tokens; most recent match first."""
+class IndexingDrafter:
+    """Base of drafters that look things up in each sequence's own n-grams of `shortest` to `longest` tokens."""
 
-    name = "lookup"
-
-    def __init__(self, longest: int = 5, shortest: int = 1) -> None:
+    def __init__(self, longest: int, shortest: int) -> None:
         if not 1 <= shortest <= longest:
             raise InvalidValue(f"n-grams of {shortest} to {longest} tokens", "1 <= shortest <= longest")
         self.longest = longest
@@ -33,12 +31,25 @@ class LookupDrafter:
     def commit(self, id: int, tokens: Seq[int]) -> None:
         self._indexes[id].extend(tokens)
 
+    def _index(self, request: DraftRequest) -> NgramIndex:
+        """The index of a sequence, all of its tokens taken in."""
+        index = self._indexes[request.id]
+        index.extend(request.tokens)
+        return index
+
+
+class LookupDrafter(IndexingDrafter):
+    """Longest suffix n-gram of prompt and answer, between `shortest` and `longest` tokens; most recent match first."""
+
+    name = "lookup"
+
+    def __init__(self, longest: int = 5, shortest: int = 1) -> None:
+        super().__init__(longest, shortest)
+
     def propose(self, requests: Seq[DraftRequest]) -> list[Proposal]:
         proposals = []
         for request in requests:
-            index = self._indexes[request.id]
-            index.extend(request.tokens)
-            start, size = index.find(request.tokens)
+            start, size = self._index(request).find(request.tokens)
             tokens = copy_from(request.tokens, start, request.limit) if size else []
             proposals.append(Proposal(tokens, drafter=self.name, stratum=size))
         return proposals

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from draftproof.draft.base import DraftRequest, Proposal
 from draftproof.draft.datastore import ORDERS, Datastore, load
-from draftproof.draft.lookup import LookupDrafter, NgramIndex
+from draftproof.draft.lookup import IndexingDrafter, LookupDrafter, NgramIndex
 from draftproof.draft.shipped import folder_of, shipped
-from draftproof.errors import InvalidValue
 
 if TYPE_CHECKING:
     from draftproof.registry import DraftContext
@@ -26,34 +25,20 @@ if TYPE_CHECKING:
 SINGLE = 1  # a context that says little: the text's own comes after all longer ones
 
 
-class RetrievalDrafter:
+class RetrievalDrafter(IndexingDrafter):
     """longest: most tokens of a context of the text's own."""
 
     name = "retrieval"
 
     def __init__(self, datastore: Datastore, longest: int = 5) -> None:
-        if longest < SINGLE:
-            raise InvalidValue(f"n-grams of up to {longest} tokens", "at least 1")
+        super().__init__(longest, SINGLE)
         self.datastore = datastore
-        self.longest = longest
-        self._indexes: dict[int, NgramIndex] = {}
         self._sources = [tuple(_sources(known, longest)) for known in range(max(longest, ORDERS) + 1)]
-
-    def open(self, id: int) -> None:
-        self._indexes[id] = NgramIndex(self.longest, SINGLE)
-
-    def close(self, id: int) -> None:
-        del self._indexes[id]
-
-    def commit(self, id: int, tokens: Seq[int]) -> None:
-        self._indexes[id].extend(tokens)
 
     def propose(self, requests: Seq[DraftRequest]) -> list[Proposal]:
         proposals = []
         for request in requests:
-            index = self._indexes[request.id]
-            index.extend(request.tokens)
-            found = list(self._continue(request.tokens, index, request.limit))
+            found = list(self._continue(request.tokens, self._index(request), request.limit))
             # How the first token was found tells most about the block.
             stratum = found[0][1] if found else 0
             proposals.append(Proposal([token for token, _ in found], drafter=self.name, stratum=stratum))
