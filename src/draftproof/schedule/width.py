@@ -6,7 +6,8 @@ brings, while in a pass that is kept at one width every draft up to it is verifi
 width for many rounds, not on a length for one.
 
 The average of what each width would have made in past rounds is weighed against its seconds; a better width is taken
-when what it gains in as many rounds as are known, at most HORIZON, repays the change, or when staying has cost as much.
+when what it gains in as many rounds as are known, at most HORIZON, repays the change, or when staying has cost as much;
+at once where the coming pass is a change whatever is decided.
 
 Guarantees: non-anticipating: it is told expected tokens that follow from past rounds, and of this round from lengths
 and strata of point-mass proposals alone, never from a token or a live confidence (algorithms.md, section 7). What it
