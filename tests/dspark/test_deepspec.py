@@ -25,10 +25,10 @@ from draftproof.draft.dspark import checkpoint as checkpoints
 from draftproof.draft.dspark import deepspec, factory
 from draftproof.draft.dspark.config import DSparkConfig
 from draftproof.draft.dspark.drafter import DSparkDrafter
-from draftproof.draft.dspark.forward import Forward
+from draftproof.draft.dspark.forward import NumpyForward
 from draftproof.draft.dspark.heads import SequentialHead
 from draftproof.draft.dspark.module import module_of
-from draftproof.draft.dspark.stages import NumpyStages, OpenVINOStages
+from draftproof.draft.dspark.openvino_forward import OpenVINOForward
 from draftproof.draft.dspark.tap import FeatureTap
 from draftproof.engine import Engine
 from draftproof.errors import ModelFileError
@@ -181,9 +181,9 @@ def test_an_imported_drafter_computes_what_deepspec_does(
     expected, confidences = _deepspec_rows(load_file(folder / "model.safetensors"), features, tokens, kind)
     if runtime == "openvino":
         pytest.importorskip("openvino")
-        forward = Forward(checkpoint, tables.embedding, OpenVINOStages(checkpoint, tables.head, exact=True))
+        forward = OpenVINOForward(checkpoint, tables.embedding, tables.head, exact=True)
     else:
-        forward = Forward(checkpoint, tables.embedding, NumpyStages(checkpoint, tables.head))
+        forward = NumpyForward(checkpoint, tables.embedding, tables.head)
     cache = forward.new_cache()
     forward.extend(cache, features[:4].numpy())
     forward.extend(cache, features[4:].numpy())

@@ -12,8 +12,7 @@ from transformers import LlamaForCausalLM
 from draftproof.dist import Dist
 from draftproof.draft.base import DraftRequest
 from draftproof.draft.dspark.drafter import DSparkDrafter
-from draftproof.draft.dspark.forward import Forward
-from draftproof.draft.dspark.stages import NumpyStages
+from draftproof.draft.dspark.forward import NumpyForward
 from draftproof.draft.dspark.tap import FeatureTap
 from draftproof.engine import Engine
 from draftproof.registry import make_verifier
@@ -32,7 +31,7 @@ def _engine(model: LlamaForCausalLM, head: str = "markov", verifier: str = "toke
     tap, tables = FeatureTap(tiny_target(model)), tiny_tables(model)
     checkpoint = checkpoint_of(tiny_module(head, spread=0.2))
     # float32 products, so that a context can be compared to three digits
-    drafter = DSparkDrafter(checkpoint, tap, tables, stages=NumpyStages(checkpoint, tables.head))
+    drafter = DSparkDrafter(checkpoint, tap, tables, forward=NumpyForward(checkpoint, tables.embedding, tables.head))
     return Engine(tap, drafter=drafter, verifier=make_verifier(verifier), **{"schedule": FixedSchedule(BLOCK), **parts})  # type: ignore[arg-type]
 
 
@@ -181,7 +180,7 @@ class _Recording:
 def test_q_is_what_the_token_was_drawn_from_and_what_training_computes(head: str, model: LlamaForCausalLM) -> None:
     tap, tables, module = FeatureTap(tiny_target(model)), tiny_tables(model), tiny_module(head, spread=0.2)
     checkpoint = checkpoint_of(module)
-    drafter = DSparkDrafter(checkpoint, tap, tables, stages=NumpyStages(checkpoint, tables.head))
+    drafter = DSparkDrafter(checkpoint, tap, tables, forward=NumpyForward(checkpoint, tables.embedding, tables.head))
     tokens = [1, 5, 9, 2, 17]
     handle = tap.open()
     tap.score([Feed(handle, tokens[:-1], rows=1)])
@@ -221,12 +220,14 @@ def test_drafting_computes_on_one_blas_thread_and_leaves_the_number_as_it_was(
 
     seen: list[set[int]] = []
     for name in ("blocks", "extend"):
-        inner = getattr(Forward, name)
-        monkeypatch.setattr(Forward, name, lambda *a, inner=inner: (seen.append(threads()), inner(*a))[1])
+        inner = getattr(NumpyForward, name)
+        monkeypatch.setattr(NumpyForward, name, lambda *a, inner=inner: (seen.append(threads()), inner(*a))[1])
     with threadpool_limits(2, user_api="blas"):
         before = threads()
         tap, tables, checkpoint = FeatureTap(tiny_target(model)), tiny_tables(model), checkpoint_of(tiny_module())
-        engine = Engine(tap, drafter=DSparkDrafter(checkpoint, tap, tables), schedule=FixedSchedule(3))
+        forward = NumpyForward(checkpoint, tables.embedding, tables.head)
+        drafter = DSparkDrafter(checkpoint, tap, tables, forward=forward)
+        engine = Engine(tap, drafter=drafter, schedule=FixedSchedule(3))
         engine.generate([1, 2, 3], SamplingParams(max_tokens=8, seed=1))
         assert threads() == before == {2}
     assert len(seen) > 4

@@ -10,10 +10,10 @@ import torch
 from dspark_kit import BLOCK, VOCAB, checkpoint_of, tiny_maker, tiny_module, tiny_store, tiny_tables, tiny_texts
 from transformers import LlamaForCausalLM
 
-from draftproof.draft.dspark.forward import Forward
+from draftproof.draft.dspark.forward import Forward, NumpyForward
 from draftproof.draft.dspark.heads import SequentialHead
 from draftproof.draft.dspark.module import DSparkModule
-from draftproof.draft.dspark.stages import NumpyStages, OpenVINOStages, Stages
+from draftproof.draft.dspark.openvino_forward import OpenVINOForward
 from draftproof.train.batches import collate, every_anchor
 from draftproof.train.rows import DraftRows
 from draftproof.train.store import FeatureStore
@@ -95,13 +95,14 @@ def test_the_drafting_forward_equals_torch_whatever_way_the_context_grew(
     module = tiny_module(head, spread=0.2)
     module.tensor("context.scale").copy_(torch.linspace(0.5, 1.5, len(module.tensor("context.scale"))))
     checkpoint, tables = checkpoint_of(module), tiny_tables(model)
-    stages: Stages = NumpyStages(checkpoint, tables.head)
+    forward: Forward = NumpyForward(checkpoint, tables.embedding, tables.head)
     if runtime != "numpy":
         pytest.importorskip("openvino")
-        stages = OpenVINOStages(checkpoint, tables.head, exact=runtime == "openvino exact")
+        exact = runtime == "openvino exact"
+        forward = OpenVINOForward(checkpoint, tables.embedding, tables.head, exact=exact)
     # By default OpenVINO multiplies in bfloat16 where the processor can: three digits.
     near, close = (0.05, 0.5) if runtime == "openvino" else (1e-4, 1e-4)
-    forward, walker = Forward(checkpoint, tables.embedding, stages), SequentialHead(checkpoint)
+    walker = SequentialHead(checkpoint)
     anchors = [5, 9, 12]
     batch = collate(store, store.entries, [np.array([a]) for a in anchors], BLOCK)
     expected = tiny_maker(module, model).rows(batch)

@@ -22,8 +22,8 @@ from dspark_kit import (
 from transformers import LlamaForCausalLM
 
 from draftproof.draft.dspark.drafter import DSparkDrafter
+from draftproof.draft.dspark.forward import NumpyForward
 from draftproof.draft.dspark.module import DSparkModule
-from draftproof.draft.dspark.stages import NumpyStages
 from draftproof.draft.dspark.tap import FeatureTap
 from draftproof.engine import Engine
 from draftproof.errors import InvalidValue, ModelFileError, NumericError
@@ -219,8 +219,8 @@ def _answers(
 ) -> list[Result]:
     tap, tables, checkpoint = FeatureTap(tiny_target(model)), tiny_tables(model), checkpoint_of(module)
     # To the token takes float32, as the replay has it; sampled acceptance is measured with the runtime's own choice.
-    stages = NumpyStages(checkpoint, tables.head) if temperature == 0 else None
-    drafter = DSparkDrafter(checkpoint, tap, tables, stages=stages)
+    forward = NumpyForward(checkpoint, tables.embedding, tables.head) if temperature == 0 else None
+    drafter = DSparkDrafter(checkpoint, tap, tables, forward=forward)
     engine = Engine(tap, drafter=drafter, schedule=FixedSchedule(BLOCK))
     params = [SamplingParams(max_tokens=ANSWER, temperature=temperature, seed=i) for i in range(len(prompts))]
     return engine.generate_all(prompts, params)

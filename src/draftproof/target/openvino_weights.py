@@ -133,21 +133,26 @@ def requantize(model: Model, format: Format) -> None:
 
     In int4 the embedding and the head stay int8: 4 bits there cost more than in all layers together.
     """
-    import openvino.opset13 as op
-
     vocab_size = model.output("logits").partial_shape[-1].get_length()
     for weight in list(weights(model)):
         values = weight.values()
         if format == "float16":
             weight.replace(_plain(values.astype(np.float16)))
         elif format == "int8" or weight.shape[0] == vocab_size or weight.shape[1] % BLOCK:
-            scale = np.abs(values).max(axis=1, keepdims=True) / np.float32(127)
-            scale[scale == 0] = 1
-            levels = np.rint(values / scale).astype(np.int8)
-            weight.replace(_scaled(op.constant(levels), None, scale, weight.shape))
+            weight.replace(rounded(values))
         else:
             weight.replace(_int4(values))
     model.validate_nodes_and_infer_types()
+
+
+def rounded(values: Floats) -> Any:
+    """The graph's form of a matrix (outputs, inputs) in 8 bits, one scale per output."""
+    import openvino.opset13 as op
+
+    scale = np.abs(values).max(axis=1, keepdims=True) / np.float32(127)
+    scale[scale == 0] = 1
+    levels = np.rint(values / scale).astype(np.int8)
+    return _scaled(op.constant(levels), None, scale, (values.shape[0], values.shape[1]))
 
 
 def _int4(values: Floats) -> Any:

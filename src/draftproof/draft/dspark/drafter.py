@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 from contextlib import AbstractContextManager
+from importlib.util import find_spec
 from typing import Any
 
 import numpy.typing as npt
@@ -20,10 +21,10 @@ from threadpoolctl import ThreadpoolController
 from draftproof.dist import Dist
 from draftproof.draft.base import DraftRequest, Proposal
 from draftproof.draft.dspark.checkpoint import Checkpoint
-from draftproof.draft.dspark.forward import BlockRows, ContextCache, Forward
+from draftproof.draft.dspark.context import ContextCache
+from draftproof.draft.dspark.forward import BlockRows, Forward, NumpyForward
 from draftproof.draft.dspark.heads import SequentialHead
 from draftproof.draft.dspark.hidden import TargetTables
-from draftproof.draft.dspark.stages import Stages, make_stages
 from draftproof.draft.dspark.tap import FeatureTap
 from draftproof.target.base import LogitRows
 
@@ -31,8 +32,8 @@ Array = npt.NDArray[Any]
 
 
 class DSparkDrafter:
-    """tap: the engine's own target. stages: the runtime of the products, by default the fastest there is, on as many
-    threads as the target's.
+    """tap: the engine's own target. forward: the forward pass, by default the fastest there is, on as many threads as
+    the target's.
 
     Raises ModelFileError if the checkpoint is of another target.
     """
@@ -40,15 +41,14 @@ class DSparkDrafter:
     name = "dspark"
 
     def __init__(
-        self, checkpoint: Checkpoint, tap: FeatureTap, tables: TargetTables, *, stages: Stages | None = None
+        self, checkpoint: Checkpoint, tap: FeatureTap, tables: TargetTables, *, forward: Forward | None = None
     ) -> None:
         checkpoint.check_target(tables.facts.fingerprint, tap.vocab_size)
         self.config = checkpoint.config
         self._tap = tap
         self._vocab = checkpoint.tensors["vocab"]
         threads: int | None = getattr(tap.inner, "threads", None)
-        stages = stages or make_stages(checkpoint, tables.head, threads=threads)
-        self._forward = Forward(checkpoint, tables.embedding, stages)
+        self._forward = forward or make_forward(checkpoint, tables, threads=threads)
         self._head = SequentialHead(checkpoint)
         self._context: dict[int, ContextCache] = {}
         # NumPy's BLAS keeps its threads spinning after a product, on the cores the target's next pass needs: a pass of
@@ -108,3 +108,12 @@ class DSparkDrafter:
     def _rows(self, logits: Array) -> LogitRows:
         """A row of the draft vocabulary; every other token is impossible."""
         return LogitRows(logits[None], ids=self._vocab, size=self._tap.vocab_size)
+
+
+def make_forward(checkpoint: Checkpoint, tables: TargetTables, *, threads: int | None = None) -> Forward:
+    """The fastest forward pass that is installed."""
+    if find_spec("openvino") is None:
+        return NumpyForward(checkpoint, tables.embedding, tables.head)
+    from draftproof.draft.dspark.openvino_forward import OpenVINOForward
+
+    return OpenVINOForward(checkpoint, tables.embedding, tables.head, threads=threads)
