@@ -126,6 +126,50 @@ def test_the_drafting_forward_equals_torch_whatever_way_the_context_grew(
             assert confidence == pytest.approx(torch.sigmoid(expected.confidence[row]).item(), abs=near)
 
 
+def test_one_graph_gives_what_numpy_gives_alone_and_together_as_contexts_grow_and_are_cut(
+    model: LlamaForCausalLM,
+) -> None:
+    """Features that wait, stores that grow past their first room, contexts of different sizes in one block."""
+    pytest.importorskip("openvino")
+    checkpoint, tables = checkpoint_of(tiny_module(spread=0.2)), tiny_tables(model)
+    plain = NumpyForward(checkpoint, tables.embedding, tables.head)
+    graph = OpenVINOForward(checkpoint, tables.embedding, tables.head, exact=True)
+    forwards: tuple[Forward, Forward] = (plain, graph)
+    caches = [[forward.new_cache() for forward in forwards] for _ in range(3)]
+    rng = np.random.default_rng(0)
+    width = len(checkpoint.config.feature_layers) * checkpoint.config.hidden
+    for add in (1, 300, BLOCK, 2, BLOCK + 2, 1):
+        for number, pair in enumerate(caches):
+            features = rng.standard_normal((add + number, width)).astype(np.float32)
+            length = pair[0].length + add + number
+            for forward, cache in zip(forwards, pair, strict=True):
+                forward.extend(cache, features)
+                assert cache.length == length
+                cache.cut(length - number)  # into what waits, or into the store
+                assert cache.length == length - number
+        together = [f.blocks([pair[i] for pair in caches], [3, 5, 7], [BLOCK, 1, 2]) for i, f in enumerate(forwards)]
+        alone = [[f.blocks([pair[i]], [9], [1])[0] for pair in caches] for i, f in enumerate(forwards)]
+        for ours, theirs in ((together[1], together[0]), (alone[1], alone[0])):
+            for one, other in zip(ours, theirs, strict=True):
+                np.testing.assert_allclose(one.hidden, other.hidden, rtol=1e-4, atol=1e-4)
+                np.testing.assert_allclose(one.logits, other.logits, rtol=1e-4, atol=1e-4)
+    assert caches[0][1].room > 256
+
+
+def test_rows_of_a_block_stay_what_they_were_when_the_next_is_made(model: LlamaForCausalLM) -> None:
+    pytest.importorskip("openvino")
+    checkpoint, tables = checkpoint_of(tiny_module(spread=0.2)), tiny_tables(model)
+    forward = OpenVINOForward(checkpoint, tables.embedding, tables.head)
+    cache = forward.new_cache()
+    width = len(checkpoint.config.feature_layers) * checkpoint.config.hidden
+    forward.extend(cache, np.random.default_rng(1).standard_normal((4, width)).astype(np.float32))
+    (block,) = forward.blocks([cache], [3], [BLOCK])
+    hidden, logits = block.hidden.copy(), block.logits.copy()
+    assert not np.array_equal(forward.blocks([cache], [8], [BLOCK])[0].logits, logits)
+    assert np.array_equal(block.hidden, hidden)
+    assert np.array_equal(block.logits, logits)
+
+
 def test_p_is_the_targets_own_over_its_whole_vocabulary(model: LlamaForCausalLM, store: FeatureStore) -> None:
     from draftproof.train.loss import outside, target_probs
 
