@@ -106,7 +106,7 @@ class Dist:
 
 
 def excess(p: Dist, q: Dist, weight: Prob = 1) -> tuple[Dist, Prob]:
-    """(weight * p - q)+ left unnormalised, and its sum.
+    """(weight * p - q)+ left unnormalised, in an array of its own, and its sum.
 
     With weight 1 the sum is Z and the first part is the residual before division (derivation, section 4);
     other weights serve block verification. Exact zeros stay exact zeros.
@@ -122,7 +122,7 @@ def excess(p: Dist, q: Dist, weight: Prob = 1) -> tuple[Dist, Prob]:
         at = where[known]
         values[at] = np.maximum(values[at] - q.probs[known], 0)  # elsewhere q is 0, and weight * p is not negative
         return Dist(values, ids=p.ids, size=p.size), _scalar(values.sum())
-    values = np.maximum(values, 0)
+    np.maximum(values, 0, out=values)
     return Dist(values, ids=p.ids, size=p.size), _scalar(values.sum())
 
 
@@ -133,7 +133,10 @@ def residual(p: Dist, q: Dist, weight: Prob = 1) -> Dist | None:
         return None
     if p.token is not None:  # one possible token stays the only one
         return p
-    return Dist(rest.probs / (Fraction(z) if rest.exact else z), ids=rest.ids, size=rest.size)
+    if rest.exact:
+        return Dist(rest.probs / Fraction(z), ids=rest.ids, size=rest.size)
+    np.divide(rest.probs, float(z), out=rest.probs)  # an array that `excess` has just made
+    return rest
 
 
 def exact_or_float(probs: Any) -> Array:

@@ -38,10 +38,12 @@ class TargetRows:
     def p(self, i: int) -> Dist:
         known = self._known.get(i)
         if known is None:
+            peak = None
             if isinstance(self._rows, LogitRows):
-                check_logits(self._rows.values[i], position=len(self._sequence.tokens) + i, row=i, who=self._who)
+                position = len(self._sequence.tokens) + i
+                peak = check_logits(self._rows.values[i], position=position, row=i, who=self._who)
             try:
-                known = self._sequence.controls.distribution(self._rows, i, self._drafted[:i])
+                known = self._sequence.controls.distribution(self._rows, i, self._drafted[:i], peak=peak)
             except DeadEnd:
                 self.dead = i if self.dead is None else min(self.dead, i)
                 known = _anything(self._rows)

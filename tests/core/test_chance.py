@@ -51,8 +51,22 @@ def test_an_address_repeats_whatever_was_drawn_before():
 
 
 def test_different_seeds_give_different_streams():
-    answers = [[SeededChance(seed).at(a).flip(0.5) for a in ADDRESSES] for seed in range(8)]
-    assert len({tuple(a) for a in answers}) == 8
+    seeds = [*range(8), 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1]
+    answers = [[SeededChance(seed).at(a).flip(0.5) for a in ADDRESSES] for seed in seeds]
+    assert len({tuple(a) for a in answers}) == len(seeds)
+
+
+def test_the_first_uniform_of_an_address_is_its_streams_own_and_asking_again_goes_on() -> None:
+    """One generator serves all first uniforms; its obvious twin is a generator for each address."""
+    for seed in (0, 7, 2**64 - 1):
+        chance = SeededChance(seed)
+        for address in ADDRESSES:
+            key = np.array([seed, 0], dtype=np.uint64)
+            counter = [0, address.position, address.epoch, (address.sample << 8) | address.purpose]
+            own = np.random.Generator(np.random.Philox(key=key, counter=counter)).random(3)
+            bound = chance.at(address)
+            assert chance.at(address).peek() == own[0]
+            assert [bound._uniform() for _ in range(3)] == own.tolist()
 
 
 def test_a_certain_event_uses_no_randomness():
@@ -61,7 +75,9 @@ def test_a_certain_event_uses_no_randomness():
         assert chance.flip(certain) == (certain == 1)
     chance.draw(Dist.point(2, 5))
     chance.race(Dist.point(2, 5))
-    assert chance._generator is None
+    assert not chance._asked
+    chance.flip(0.5)
+    assert chance._asked
 
 
 @pytest.mark.parametrize("bad", [-0.1, 1.1, float("nan")])

@@ -99,18 +99,26 @@ class Controls:
         twin._cursor = copy.deepcopy(self._cursor, memo)
         return twin
 
-    def distribution(self, rows: Rows, row: int, drafted: Seq[int], temperature: float | None = None) -> Dist:
+    def distribution(
+        self,
+        rows: Rows,
+        row: int,
+        drafted: Seq[int],
+        temperature: float | None = None,
+        *,
+        peak: int | None = None,
+    ) -> Dist:
         """p (or q) from one row.
 
         rows: logits or probabilities, shape (rows, vocab). drafted: the drafted tokens before the row. temperature
-        overrides the request's, for drafters with their own. Raises DeadEnd if no token is possible, BadLogits for
-        NaN or +inf.
+        overrides the request's, for drafters with their own. peak: where the row's largest value lies, the first of
+        equals, if that is known. Raises DeadEnd if no token is possible, BadLogits for NaN or +inf.
         """
         params = self.params
         t = params.temperature if temperature is None else temperature
-        working = self._controlled(rows, row, drafted, float_log=t not in (0, 1))
+        working = self._controlled(rows, row, drafted, float_log=t not in (0, 1), peak=peak)
         if t == 0:
-            return Dist.point(working.token_at(int(np.argmax(working.values))), self.vocab_size)
+            return Dist.point(working.token_at(working.peak()), self.vocab_size)
         return distribution(working, temperature=t, min_p=params.min_p, top_k=params.top_k, top_p=params.top_p)
 
     def logprobs(self, rows: Rows, row: int, drafted: Seq[int], *, raw: bool) -> npt.NDArray[np.float64]:
@@ -157,11 +165,13 @@ class Controls:
         if self._cursor is not None:
             self._cursor.commit(token)
 
-    def _controlled(self, rows: Rows, row: int, drafted: Seq[int], *, float_log: bool) -> WorkingRow:
+    def _controlled(
+        self, rows: Rows, row: int, drafted: Seq[int], *, float_log: bool, peak: int | None = None
+    ) -> WorkingRow:
         """The row after everything that can change its argmax. `float_log`: as logits even if it comes as a table."""
         biased = len(self._bias[0]) > 0
         irrational = biased or bool(self._processors) or self._penalties.active
-        working = WorkingRow(rows, row, log=float_log or irrational)
+        working = WorkingRow(rows, row, log=float_log or irrational, peak=peak)
         mask = None if self._cursor is None else self._cursor.mask(tuple(drafted))
         if mask is not None:  # without one the row cannot be reached, and any row will do
             working.restrict(mask)

@@ -24,12 +24,13 @@ Ids = npt.NDArray[np.int64]
 class WorkingRow:
     """values: logits if `log`, else probabilities (float64 or Fractions), of `ids`, or of 0..size-1 if that is None.
 
-    changed: whether `values` is an array of this row's own, and no longer just what the model said.
+    changed: whether `values` is an array of this row's own, and no longer just what the model said. peak: where the
+    model's largest value lies, the first of equals, if that is known: looking for it costs a pass over the row.
     """
 
-    __slots__ = ("changed", "ids", "log", "size", "values")
+    __slots__ = ("_peak", "changed", "ids", "log", "size", "values")
 
-    def __init__(self, rows: Rows, row: int, *, log: bool) -> None:
+    def __init__(self, rows: Rows, row: int, *, log: bool, peak: int | None = None) -> None:
         values = rows.values[row]
         self.size = rows.vocab_size
         self.ids: Ids | None = rows.ids if isinstance(rows, LogitRows) else None
@@ -39,6 +40,7 @@ class WorkingRow:
             values = log_of(values)
             self.changed = True
         self.values: Array = values
+        self._peak = peak
 
     def restrict(self, allowed: npt.NDArray[np.bool_]) -> None:
         """Keep only the ids where `allowed`, shape (size,), is True."""
@@ -88,13 +90,22 @@ class WorkingRow:
         """The largest value; -inf or 0 if no token is left. Raises BadLogits for NaN and +inf."""
         if not len(self.values):
             return -np.inf if self.log else 0
-        top = self.values.max()
+        top = self.values[self.peak()]
         if self.log and not top < np.inf:
             raise BadLogits(
                 f"logits with {'NaN' if np.isnan(top) else '+inf'} in a row to be sampled from",
                 "the model, a processor, a penalty or a bias is broken or too large",
             )
         return top
+
+    def peak(self) -> int:
+        """Where the largest value lies, the first of equals; of a row with a value."""
+        if self._peak is None or self.changed:
+            peak = int(self.values.argmax())
+            if self.changed:
+                return peak
+            self._peak = peak
+        return self._peak
 
     def token_at(self, position: int) -> int:
         """The id behind a position in `values`."""

@@ -42,7 +42,8 @@ def distribution(row: WorkingRow, *, temperature: Number, min_p: Number = 0, top
         values, ids = _keep(values, ids, most(values, top_k))
     elif row.log and min_p > 0:
         values, ids = _keep(values, ids, _worth_weighing(values, float(temperature), float(min_p)))
-    weights = weights_of(values, float(temperature)) if row.log else values / values.max()
+    top = values.max() if len(values) < len(row.values) else row.top()
+    weights = weights_of(values, float(temperature), top) if row.log else values / top
     if min_p > 0:
         keep = np.flatnonzero(weights >= float(min_p))
         values, ids = _keep(values, ids, keep)
@@ -61,10 +62,10 @@ def distribution(row: WorkingRow, *, temperature: Number, min_p: Number = 0, top
     return Dist(weights, ids=ids, size=row.size)
 
 
-def weights_of(logits: Array, temperature: float) -> npt.NDArray[np.float64]:
-    """exp((logits - max) / temperature) as float64: probabilities in units of the largest one."""
+def weights_of(logits: Array, temperature: float, top: Any) -> npt.NDArray[np.float64]:
+    """exp((logits - top) / temperature) as float64, top being the largest: probabilities in units of that one."""
     with np.errstate(over="ignore"):  # a difference too large for a float is -inf, and its weight is 0
-        weights: npt.NDArray[np.float64] = np.subtract(logits, logits.max(), dtype=np.float64)
+        weights: npt.NDArray[np.float64] = np.subtract(logits, top, dtype=np.float64)
         if temperature != 1:
             weights /= temperature
         np.exp(weights, out=weights)

@@ -132,15 +132,17 @@ class Target(Protocol):
         ...
 
 
-def check_logits(values: Array, *, position: int, row: int, who: str) -> None:
-    """Raise BadLogits if one row of logits contains NaN or +inf, or nothing finite.
+def check_logits(values: Array, *, position: int, row: int, who: str) -> int:
+    """Where the largest logit of a row lies, the first of equals; BadLogits if it contains NaN or +inf, or nothing
+    finite.
 
     `values` has shape (vocab,). One pass over the row: the maximum is NaN, +inf or -inf exactly in the
-    three bad cases.
+    three bad cases, and a NaN is the maximum.
     """
     from draftproof.errors import BadLogits
 
-    top = values.max()
+    peak = int(values.argmax())
+    top = values[peak]
     if np.isnan(top):
         what = "NaN"
     elif top == np.inf:
@@ -148,7 +150,7 @@ def check_logits(values: Array, *, position: int, row: int, who: str) -> None:
     elif top == -np.inf:
         what = "no finite entry"
     else:
-        return
+        return peak
     raise BadLogits(
         f"{who}: logits with {what} at position {position}, row {row} of the pass",
         "the model or its dtype is broken; try float32, or another checkpoint",
