@@ -10,7 +10,7 @@ is used. What it does not do: load the target.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -45,13 +45,15 @@ class DraftContext:
     """What a drafter may need to be built.
 
     argument: the text after the colon of its name ("model:ID" -> "ID"), empty without one. target, tokenizer: those
-    of the engine. load_model: loads another model as (target, tokenizer), in the engine's own manner.
+    of the engine. load_model: loads another model as (target, tokenizer), in the engine's own manner. followed: whether
+    another drafter is asked where this one proposes nothing, so that it may leave what it knows little about to that.
     """
 
     argument: str
     target: Target
     tokenizer: Tokenizer | None
     load_model: Callable[[str], tuple[Target, Tokenizer | None]]
+    followed: bool = False
 
 
 DrafterFactory = Callable[[DraftContext], Drafter]
@@ -91,20 +93,25 @@ def _auto(context: DraftContext) -> Drafter:
     return make_auto(context)
 
 
-def _without_argument(make: Callable[[], Drafter]) -> DrafterFactory:
+def _lookup(context: DraftContext) -> Drafter:
+    # After a match of one token a second drafter knows better.
+    return LookupDrafter(shortest=2) if context.followed else LookupDrafter()
+
+
+def _without_argument(make: DrafterFactory) -> DrafterFactory:
     def factory(context: DraftContext) -> Drafter:
         if context.argument:
             raise InvalidValue(f"a drafter that takes no argument was given {context.argument!r}", "leave it out")
-        return make()
+        return make(context)
 
     return factory
 
 
 _DRAFTERS: dict[str, DrafterFactory] = {
     "auto": _auto,
-    "none": _without_argument(NoDrafter),
-    "lookup": _without_argument(LookupDrafter),
-    "suffix": _without_argument(SuffixDrafter),
+    "none": _without_argument(lambda _: NoDrafter()),
+    "lookup": _without_argument(_lookup),
+    "suffix": _without_argument(lambda _: SuffixDrafter()),
     "model": _model,
     "dspark": _dspark,
     "retrieval": _retrieval,
@@ -136,12 +143,14 @@ def check_drafter(spec: str) -> None:
 
 
 def make_drafter(spec: str, context: DraftContext) -> Drafter:
-    """The drafter(s) of "name", "name:argument" or several joined by "+", asked in that order.
+    """The drafter(s) of "name", "name:argument" or several joined by "+", asked in that order: where the first proposes
+    nothing the second does, and so on. In front of another, "lookup" and "retrieval" propose what they are sure of.
 
     Raises UnknownName, InvalidValue, VocabularyMismatch, and whatever loading a draft model raises.
     """
     parts = spec.split("+")
-    drafters = [_one_drafter(part.strip(), context) for part in parts]
+    last = len(parts) - 1
+    drafters = [_one_drafter(part.strip(), context, followed=i < last) for i, part in enumerate(parts)]
     return drafters[0] if len(drafters) == 1 else ChainDrafter(drafters)
 
 
@@ -185,11 +194,11 @@ def make_schedule(name: str, length: int, target: Target, runtime: str) -> Sched
     return PrefixSchedule(costs, length, form="causal" if name == "prefix" else "budget", measure_again=again)
 
 
-def _one_drafter(spec: str, context: DraftContext) -> Drafter:
+def _one_drafter(spec: str, context: DraftContext, *, followed: bool) -> Drafter:
     name, _, argument = spec.partition(":")
     check_drafter(name)
     factory = _find(name, _DRAFTERS, DRAFTER_GROUP)
-    drafter: Drafter = factory(DraftContext(argument, context.target, context.tokenizer, context.load_model))
+    drafter: Drafter = factory(replace(context, argument=argument, followed=followed))
     return drafter
 
 

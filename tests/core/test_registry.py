@@ -6,6 +6,7 @@ import pytest
 
 from draftproof import registry
 from draftproof.draft.chain import ChainDrafter
+from draftproof.draft.lookup import LookupDrafter
 from draftproof.draft.none import NoDrafter
 from draftproof.errors import InvalidValue, UnknownName, VocabularyMismatch
 from draftproof.load import dspark_argument
@@ -62,6 +63,13 @@ def test_several_drafters_keep_their_order():
     drafter = registry.make_drafter("lookup + suffix", context())
     assert isinstance(drafter, ChainDrafter)
     assert drafter.name == "lookup+suffix"
+
+
+def test_only_in_front_of_another_does_lookup_leave_short_matches_to_that_one() -> None:
+    chain = registry.make_drafter("lookup+lookup", context())
+    assert isinstance(chain, ChainDrafter)
+    assert [d.shortest for d in chain.drafters if isinstance(d, LookupDrafter)] == [2, 1]
+    assert registry.make_drafter("lookup", context()).shortest == 1
 
 
 def test_a_draft_model_with_another_vocabulary_or_tokenizer_is_refused():

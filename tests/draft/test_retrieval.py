@@ -104,6 +104,18 @@ def test_strata_tell_the_source_of_the_first_token() -> None:
         assert bool(proposal.tokens) == bool(stratum)
 
 
+def test_in_front_of_another_drafter_it_proposes_only_what_it_is_sure_of() -> None:
+    store = count([([3, 2, 1, 0, 2, 3], 1)], 4, "t", least=1)
+    sure, eager = RetrievalDrafter(store, longest=2, sure=True), RetrievalDrafter(store, longest=2)
+    asked = {2: [1, 2, 3, 1, 2], 2 + 3: [3, 2, 1], 2 + 2: [3, 2], 1: [0, 0], 2 + 1: [2]}
+    for id, (stratum, tokens) in enumerate(asked.items()):
+        sure.open(id)
+        eager.open(id)
+        (proposal,) = eager.propose([DraftRequest(id, tokens, 1, 3, None)])  # type: ignore[arg-type]
+        assert proposal.stratum == stratum
+        assert ask(sure, tokens, 3, id) == (list(proposal.tokens) if stratum in (2, 2 + 3) else [])
+
+
 def test_sequences_do_not_see_each_others_tokens() -> None:
     drafter = RetrievalDrafter(count([([0, 0], 1)], VOCAB, "t"))
     for id in (0, 1):

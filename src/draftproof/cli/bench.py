@@ -88,8 +88,9 @@ class BenchRequest:
 
     @property
     def reading(self) -> list[str]:
-        """Drafters that read hidden states."""
-        return sorted({spec.draft for spec in self.specs if dspark_argument(spec.draft) is not None})
+        """Drafters that read hidden states, one for each checkpoint."""
+        found = {dspark_argument(spec.draft): spec.draft for spec in self.specs}
+        return [draft for argument, draft in found.items() if argument is not None]
 
 
 def bench(

@@ -26,13 +26,19 @@ SINGLE = 1  # a context that says little: the text's own comes after all longer 
 
 
 class RetrievalDrafter(IndexingDrafter):
-    """longest: most tokens of a context of the text's own."""
+    """longest: most tokens of a context of the text's own. sure: propose only after two or more tokens that the text
+    has had before, or the most that the datastore knows; for chains in which another drafter follows.
+    """
 
     name = "retrieval"
 
-    def __init__(self, datastore: Datastore, longest: int = 5) -> None:
+    def __init__(self, datastore: Datastore, longest: int = 5, *, sure: bool = False) -> None:
         super().__init__(longest, SINGLE)
         self.datastore = datastore
+        known = range(1, longest + ORDERS + 1)
+        self._strata = frozenset(
+            stratum for stratum in known if not sure or SINGLE < stratum <= longest or stratum == longest + ORDERS
+        )
         self._sources = [tuple(_sources(known, longest)) for known in range(max(longest, ORDERS) + 1)]
 
     def propose(self, requests: Seq[DraftRequest]) -> list[Proposal]:
@@ -41,7 +47,8 @@ class RetrievalDrafter(IndexingDrafter):
             found = list(self._continue(request.tokens, self._index(request), request.limit))
             # How the first token was found tells most about the block.
             stratum = found[0][1] if found else 0
-            proposals.append(Proposal([token for token, _ in found], drafter=self.name, stratum=stratum))
+            tokens = [token for token, _ in found] if stratum in self._strata else []
+            proposals.append(Proposal(tokens, drafter=self.name, stratum=stratum))
         return proposals
 
     def _continue(self, tokens: Seq[int], index: NgramIndex, limit: int) -> Iterator[tuple[int, int]]:
@@ -83,7 +90,7 @@ def make_retrieval(context: DraftContext) -> RetrievalDrafter:
     """The drafter of "retrieval" or "retrieval:FOLDER". Raises ModelNotFound, ModelFileError, VocabularyMismatch."""
     datastore = load(folder_of("retrieval", context.argument, context.target.name))
     datastore.check(_fingerprint(context), context.target.vocab_size)
-    return RetrievalDrafter(datastore)
+    return RetrievalDrafter(datastore, sure=context.followed)
 
 
 def make_auto(context: DraftContext) -> RetrievalDrafter | LookupDrafter:

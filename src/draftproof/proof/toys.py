@@ -76,5 +76,8 @@ DRAFTERS: dict[str, Callable[[int], Drafter]] = {
     "lookup+model": lambda vocab_size: ChainDrafter(
         [LookupDrafter(longest=3, shortest=2), ModelDrafter(toy_target(vocab_size, "q"))]
     ),
+    "retrieval+model": lambda vocab_size: ChainDrafter(
+        [RetrievalDrafter(toy_datastore(vocab_size), longest=2, sure=True), ModelDrafter(toy_target(vocab_size, "q"))]
+    ),
 }
 """Every kind of drafter, on a toy vocabulary of the given size."""
