@@ -23,6 +23,7 @@ from draftproof.load import LoadOptions
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = {"README.md": report.brief, "README.zh-CN.md": report.brief, "docs/performance.md": report.markdown}
+DRAFTERS = ["lookup", "suffix", "retrieval", "dspark", "retrieval+dspark", "wrong"]
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
 
@@ -42,7 +43,7 @@ def request(options: argparse.Namespace) -> bench.BenchRequest:
         load=LoadOptions(
             backend="openvino", weights=options.weights, activations=options.activations, threads=options.threads
         ),
-        specs=bench.specs(["lookup", "suffix", "retrieval", "wrong"], "token", "adaptive", 8, []),
+        specs=bench.specs(DRAFTERS, "token", "adaptive", 8, []),
         run=RunOptions(
             workloads=tuple(w.first(options.limit) for w in workloads.builtin()),
             max_tokens=options.max_tokens,

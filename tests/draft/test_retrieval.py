@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from draftproof.draft import datastore as datastores
 from draftproof.draft.base import DraftRequest
+from draftproof.draft.chain import ChainDrafter
 from draftproof.draft.datastore import FACTS, ORDERS, TENSORS, Datastore, count, load, save
 from draftproof.draft.retrieval import RetrievalDrafter, make_retrieval
 from draftproof.draft.shipped import folder_of, shipped
@@ -265,6 +266,19 @@ class _Named(TableTarget):
     def __init__(self, name: str, vocab_size: int) -> None:
         super().__init__(toy_model(VOCAB), eos_ids=())
         self.name, self.vocab_size = name, vocab_size
+
+
+def test_in_a_chain_all_but_the_last_are_sure(tmp_path: Path) -> None:
+    save(count([([3, 2, 1, 0, 2, 3], 1)], VOCAB, "t", least=1), tmp_path)
+    context = DraftContext("", toy_target(VOCAB), None, lambda name: pytest.fail("no model is needed"))
+    spec = f"retrieval:{tmp_path}"
+    chain, alone = make_drafter(f"{spec}+{spec}", context), make_drafter(spec, context)
+    assert isinstance(chain, ChainDrafter)
+    assert isinstance(alone, RetrievalDrafter)
+    first, last = (d for d in chain.drafters if isinstance(d, RetrievalDrafter))
+    for drafter in (first, last, alone):
+        drafter.open(0)
+    assert (ask(first, [2]), bool(ask(last, [2])), bool(ask(alone, [2]))) == ([], True, True)
 
 
 def test_auto_is_retrieval_where_a_datastore_fits_and_lookup_elsewhere() -> None:
