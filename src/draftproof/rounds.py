@@ -24,7 +24,7 @@ from draftproof.errors import InvalidValue
 from draftproof.result import Event, FinishEvent, Result, TokenEvent
 from draftproof.rows import DraftSampler, TargetRows
 from draftproof.sampling.processors import Processor
-from draftproof.schedule.base import RoundRecord, Schedule, Slot, Steady
+from draftproof.schedule.base import RoundRecord, Schedule, Slot
 from draftproof.schedule.fixed import FixedSchedule
 from draftproof.sequence import Sequence
 from draftproof.target.base import Feed, Rows, Target
@@ -120,7 +120,7 @@ class Rounds:
         _check_lengths(admitted, [len(p.tokens) for p in proposed], self.schedule.name)
         vocab_size = self.target.vocab_size
         drafts = [proposals.with_q(p.cut(n), vocab_size) for p, n in zip(proposed, admitted, strict=True)]
-        width = self.schedule.width if isinstance(self.schedule, Steady) else 0
+        width: int = getattr(self.schedule, "width", 0)  # of a `schedule.base.Steady`
         feeds = [self._feed(s, d, width) for s, d in zip(live, drafts, strict=True)]
         scoring = perf_counter()
         rows = self.target.score(feeds)

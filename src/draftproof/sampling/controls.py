@@ -58,6 +58,7 @@ class Controls:
         "_answer",
         "_bias",
         "_cursor",
+        "_free",
         "_masks",
         "_penalties",
         "_processors",
@@ -89,6 +90,12 @@ class Controls:
         self._bias = np.array(list(bias), dtype=np.int64), np.array(list(bias.values()), dtype=np.float64)
         constraint = _constraint(params, eos_ids, tokenizer)
         self._cursor = None if constraint is None else Cursor(constraint.start(vocab_size, eos_ids), eos_ids)
+        # Whether every row stays what the model said, up to temperature and truncation.
+        self._free = (
+            self._cursor is None
+            and self._masks.never
+            and not (len(self._bias[0]) or self._processors or self._penalties.active)
+        )
         if not self._masks.some(None if self._cursor is None else self._cursor.mask(())):
             raise InvalidValue("the controls leave no first token", "loosen allowed, banned, min_tokens or the grammar")
 
@@ -169,6 +176,12 @@ class Controls:
         self, rows: Rows, row: int, drafted: Seq[int], *, float_log: bool, peak: int | None = None
     ) -> WorkingRow:
         """The row after everything that can change its argmax. `float_log`: as logits even if it comes as a table."""
+        if self._free:
+            return _possible(WorkingRow(rows, row, log=float_log, peak=peak))
+        return _possible(self._changed(rows, row, drafted, float_log=float_log, peak=peak))
+
+    def _changed(self, rows: Rows, row: int, drafted: Seq[int], *, float_log: bool, peak: int | None) -> WorkingRow:
+        """The row after the controls of a request that has some."""
         biased = len(self._bias[0]) > 0
         irrational = biased or bool(self._processors) or self._penalties.active
         working = WorkingRow(rows, row, log=float_log or irrational, peak=peak)
@@ -189,9 +202,14 @@ class Controls:
             working.writable()[:] = logits if working.ids is None else logits[working.ids]
         if self._penalties.active:
             self._penalties.apply(working, drafted)
-        if not working.top() > (-np.inf if working.log else 0):
-            raise DeadEnd("no token is possible here", "loosen the controls or the grammar")
         return working
+
+
+def _possible(working: WorkingRow) -> WorkingRow:
+    """The row itself; DeadEnd if no token is left in it."""
+    if not working.top() > (-np.inf if working.log else 0):
+        raise DeadEnd("no token is possible here", "loosen the controls or the grammar")
+    return working
 
 
 def _constraint(params: SamplingParams, eos_ids: frozenset[int], tokenizer: Tokenizer | None) -> TokenConstraint | None:

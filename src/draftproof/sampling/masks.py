@@ -52,6 +52,11 @@ class HardMasks:
             self._possible = self.allowed.copy()
         self._possible[self.banned] = False
 
+    @property
+    def never(self) -> bool:
+        """Whether nothing is ever masked."""
+        return self.allowed is None and not (len(self.banned) or self._phrases or self._min_tokens)
+
     def __deepcopy__(self, memo: dict[int, object]) -> HardMasks:
         return self  # immutable
 

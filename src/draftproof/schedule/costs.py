@@ -48,6 +48,7 @@ class CostCurve:
         self._rows = tuple(sorted(points))
         self._seconds = tuple(_rising([points[rows] for rows in self._rows]))
         self._wide = _Wide(self._rows[-1], self._seconds[-1], self._slope())
+        self._narrow = [self._between(rows) for rows in range(self._rows[-1] + 1)]  # asked many times a round
         self.refine = refine
         self._scale: dict[int, float] = {}
         self._disagreed = 0
@@ -89,11 +90,12 @@ class CostCurve:
         self._scale[_bucket(context)] = MEMORY * known + (1 - MEMORY) * ratio
 
     def _base(self, rows: int) -> float:
+        return self._narrow[rows] if rows < len(self._narrow) else self._wide.seconds(rows)
+
+    def _between(self, rows: int) -> float:
         at, seconds = self._rows, self._seconds
         if rows <= at[0]:
             return seconds[0]
-        if rows > at[-1]:
-            return self._wide.seconds(rows)
         i = bisect_left(at, rows)
         slope = (seconds[i] - seconds[i - 1]) / (at[i] - at[i - 1])
         return seconds[i] + slope * (rows - at[i])
