@@ -182,7 +182,7 @@ class SeededChance:
         dist = as_dist(probs)
         if dist.token is not None:
             return dist.token
-        return dist.token_at(pick(_floats(dist.probs), self._uniform()))
+        return dist.token_at(pick(_floats(dist.weights), self._uniform()))
 
     def race(self, probs: Any) -> int:
         dist = as_dist(probs)

@@ -25,15 +25,20 @@ Prob = float | Fraction
 class Dist:
     """Probabilities of the ids `ids` (ascending), zero elsewhere; `ids is None` means all of them.
 
-    probs: shape (len(ids),) or (size,), float64 or object (Fractions). Treated as immutable.
+    weights: shape (len(ids),) or (size,), float64 or object (Fractions); a probability is a weight over `total`.
+    Treated as immutable. Dividing 50 000 weights costs as much as drawing from them, and most rounds look at one or
+    two: so that is done when somebody asks for `probs`.
     """
 
-    __slots__ = ("ids", "probs", "size")
+    __slots__ = ("ids", "size", "total", "weights")
 
-    def __init__(self, probs: Array, *, ids: npt.NDArray[np.int64] | None = None, size: int | None = None) -> None:
-        self.probs = probs
+    def __init__(
+        self, weights: Array, *, ids: npt.NDArray[np.int64] | None = None, size: int | None = None, total: Prob = 1
+    ) -> None:
+        self.weights = weights
+        self.total = total
         self.ids = ids
-        self.size = len(probs) if size is None else size
+        self.size = len(weights) if size is None else size
 
     @classmethod
     def point(cls, token: int, size: int) -> Dist:
@@ -66,9 +71,17 @@ class Dist:
         return cls(values)
 
     @property
+    def probs(self) -> Array:
+        """Probabilities, in the shape of `weights`."""
+        if self.total != 1:
+            np.divide(self.weights, float(self.total), out=self.weights)  # weights with a total are this one's own
+            self.total = 1
+        return self.weights
+
+    @property
     def exact(self) -> bool:
         """Whether the probabilities are Fractions or integers rather than floats."""
-        return self.probs.dtype != np.float64
+        return self.weights.dtype != np.float64
 
     @property
     def token(self) -> int | None:
@@ -77,12 +90,13 @@ class Dist:
 
     def prob(self, token: int) -> Prob:
         """Probability of one token."""
-        if self.ids is None:
-            return _scalar(self.probs[token])
-        where = int(np.searchsorted(self.ids, token))
-        if where < len(self.ids) and self.ids[where] == token:
-            return _scalar(self.probs[where])
-        return 0
+        where = token
+        if self.ids is not None:
+            where = int(np.searchsorted(self.ids, token))
+            if where == len(self.ids) or self.ids[where] != token:
+                return 0
+        weight = _scalar(self.weights[where])
+        return weight if self.total == 1 else weight / self.total
 
     def token_at(self, index: int) -> int:
         """The id behind an index into `probs`."""
@@ -111,32 +125,37 @@ def excess(p: Dist, q: Dist, weight: Prob = 1) -> tuple[Dist, Prob]:
     With weight 1 the sum is Z and the first part is the residual before division (derivation, section 4);
     other weights serve block verification. Exact zeros stay exact zeros.
     """
-    assert p.size == q.size
-    values = p.probs * weight if weight != 1 else p.probs
-    if q.ids is None:
-        values = values - (q.probs if p.ids is None else q.probs[p.ids])
-    else:
-        where = _positions(p, q.ids)
-        known = where >= 0
-        values = np.array(values, dtype=np.result_type(values, q.probs))
-        at = where[known]
-        values[at] = np.maximum(values[at] - q.probs[known], 0)  # elsewhere q is 0, and weight * p is not negative
-        return Dist(values, ids=p.ids, size=p.size), _scalar(values.sum())
-    np.maximum(values, 0, out=values)
-    return Dist(values, ids=p.ids, size=p.size), _scalar(values.sum())
+    values, mass = _excess(p, q, weight)
+    return Dist(values, ids=p.ids, size=p.size, total=p.total), mass / p.total if p.total != 1 else mass
 
 
 def residual(p: Dist, q: Dist, weight: Prob = 1) -> Dist | None:
     """norm((weight * p - q)+), or None where its mass Z is zero and nothing can be divided."""
-    rest, z = excess(p, q, weight)
-    if not z > 0:
+    values, mass = _excess(p, q, weight)
+    if not mass > 0:
         return None
     if p.token is not None:  # one possible token stays the only one
         return p
-    if rest.exact:
-        return Dist(rest.probs / Fraction(z), ids=rest.ids, size=rest.size)
-    np.divide(rest.probs, float(z), out=rest.probs)  # an array that `excess` has just made
-    return rest
+    if values.dtype != np.float64:
+        return Dist(values / Fraction(mass), ids=p.ids, size=p.size)
+    return Dist(values, ids=p.ids, size=p.size, total=mass)
+
+
+def _excess(p: Dist, q: Dist, weight: Prob) -> tuple[Array, Prob]:
+    """(weight * p - q)+ in units of p's weights, in an array of its own, and its sum."""
+    assert p.size == q.size
+    values = p.weights * weight if weight != 1 else p.weights
+    subtracted = q.probs if p.total == 1 else q.probs * p.total
+    if q.ids is None:
+        values = values - (subtracted if p.ids is None else subtracted[p.ids])
+        np.maximum(values, 0, out=values)
+    else:
+        where = _positions(p, q.ids)
+        known = where >= 0
+        values = np.array(values, dtype=np.result_type(values, subtracted))
+        at = where[known]
+        values[at] = np.maximum(values[at] - subtracted[known], 0)  # elsewhere q is 0, and weight * p is not negative
+    return values, _scalar(values.sum())
 
 
 def exact_or_float(probs: Any) -> Array:

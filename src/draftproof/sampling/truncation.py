@@ -58,8 +58,7 @@ def distribution(row: WorkingRow, *, temperature: Number, min_p: Number = 0, top
             weights, ids = weights[possible], ids[possible]
     elif not row.log and not row.changed:
         return Dist(row.values)  # a table's own row, not divided by its sum once more
-    weights /= weights.sum()
-    return Dist(weights, ids=ids, size=row.size)
+    return Dist(weights, ids=ids, size=row.size, total=float(weights.sum()))
 
 
 def weights_of(logits: Array, temperature: float, top: Any) -> npt.NDArray[np.float64]:
