@@ -90,12 +90,15 @@ def agree(rows: Rows, asked: dict[str, Any], prompt: list[int], answer: list[int
         eos_ids=eos,
         processors={"tilt": tilt},
     )
+    peak = int(rows.values[0].argmax()) if isinstance(rows, LogitRows) else None  # what the engine knows of the row
     if expected is None:
-        with pytest.raises(DeadEnd):
-            controls.distribution(rows, 0, drafted)
+        for known in {None, peak}:
+            with pytest.raises(DeadEnd):
+                controls.distribution(rows, 0, drafted, peak=known)
         return
     p = controls.distribution(rows, 0, drafted)
     found = {i: prob for i, prob in enumerate(p.dense().tolist()) if prob > 0}
+    assert controls.distribution(rows, 0, drafted, peak=peak).dense().tolist() == p.dense().tolist()
     assert p.size == size
     assert p.ids is None or (np.diff(p.ids) > 0).all()
     assert found.keys() == expected.keys()
