@@ -22,6 +22,10 @@ Array = npt.NDArray[Any]
 Prob = float | Fraction
 
 
+_ONE = np.ones(1, dtype=np.int64)
+_ONE.flags.writeable = False
+
+
 class Dist:
     """Probabilities of the ids `ids` (ascending), zero elsewhere; `ids is None` means all of them.
 
@@ -45,7 +49,7 @@ class Dist:
         """The point mass on one token, as deterministic drafters and temperature 0 have it."""
         if not 0 <= token < size:
             raise InvalidValue(f"token {token}", f"ids are 0..{size - 1}")
-        return cls(np.ones(1, dtype=np.int64), ids=np.array([token], dtype=np.int64), size=size)
+        return cls(_ONE, ids=np.array([token], dtype=np.int64), size=size)
 
     @classmethod
     def checked(cls, probs: Any, what: str = "distribution") -> Dist:
@@ -92,7 +96,7 @@ class Dist:
         """Probability of one token."""
         where = token
         if self.ids is not None:
-            where = int(np.searchsorted(self.ids, token))
+            where = 0 if len(self.ids) == 1 else int(np.searchsorted(self.ids, token))
             if where == len(self.ids) or self.ids[where] != token:
                 return 0
         weight = _scalar(self.weights[where])
@@ -131,11 +135,11 @@ def excess(p: Dist, q: Dist, weight: Prob = 1) -> tuple[Dist, Prob]:
 
 def residual(p: Dist, q: Dist, weight: Prob = 1) -> Dist | None:
     """norm((weight * p - q)+), or None where its mass Z is zero and nothing can be divided."""
+    if p.token is not None:  # one possible token stays the only one
+        return p if weight * p.prob(p.token) > q.prob(p.token) else None
     values, mass = _excess(p, q, weight)
     if not mass > 0:
         return None
-    if p.token is not None:  # one possible token stays the only one
-        return p
     if values.dtype != np.float64:
         return Dist(values / Fraction(mass), ids=p.ids, size=p.size)
     return Dist(values, ids=p.ids, size=p.size, total=mass)

@@ -183,10 +183,11 @@ class AdaptiveSchedule:
 
     def _with_width(self, requests: int, context: int, per_token: float = 0.0) -> Callable[[int], float]:
         """Seconds of a round by its width."""
+        passes, rest = self.costs.at(context), self._rest_seconds.expected
 
         def seconds(width: int) -> float:
             drafting = self._drafting(width - 1) if per_token else 0.0
-            return self._round(requests * width, context) + (per_token * (width - 1) if drafting is None else drafting)
+            return passes(requests * width) + rest + (per_token * (width - 1) if drafting is None else drafting)
 
         return seconds
 

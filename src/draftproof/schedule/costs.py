@@ -67,6 +67,11 @@ class CostCurve:
         """Expected seconds of one target pass over `rows` rows in all."""
         return self._base(rows) * self._scale_at(context)
 
+    def at(self, context: int) -> Callable[[int], float]:
+        """`seconds` at one context, for those who ask about many numbers of rows."""
+        base, scale = self._base, self._scale_at(context)
+        return lambda rows: base(rows) * scale
+
     def changes(self, rows: int) -> bool:
         """Whether a pass over these rows has other rows than the last one."""
         return rows != self._last_rows

@@ -11,6 +11,7 @@ sampling, stopping, randomness.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -18,7 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from draftproof.errors import InvalidValue
+from draftproof.errors import BadLogits, InvalidValue
 
 Array = npt.NDArray[Any]
 
@@ -139,18 +140,11 @@ def check_logits(values: Array, *, position: int, row: int, who: str) -> int:
     `values` has shape (vocab,). One pass over the row: the maximum is NaN, +inf or -inf exactly in the
     three bad cases, and a NaN is the maximum.
     """
-    from draftproof.errors import BadLogits
-
     peak = int(values.argmax())
-    top = values[peak]
-    if np.isnan(top):
-        what = "NaN"
-    elif top == np.inf:
-        what = "+inf"
-    elif top == -np.inf:
-        what = "no finite entry"
-    else:
+    top = float(values[peak])
+    if -math.inf < top < math.inf:
         return peak
+    what = "NaN" if math.isnan(top) else "+inf" if top > 0 else "no finite entry"
     raise BadLogits(
         f"{who}: logits with {what} at position {position}, row {row} of the pass",
         "the model or its dtype is broken; try float32, or another checkpoint",
