@@ -23,7 +23,7 @@ from draftproof.load import LoadOptions
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = {"README.md": report.brief, "README.zh-CN.md": report.brief, "docs/performance.md": report.markdown}
-DRAFTERS = ["lookup", "suffix", "retrieval", "dspark", "retrieval+dspark", "wrong"]
+DRAFTERS = ["lookup", "suffix", "retrieval", "wrong"]
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
 
