@@ -21,7 +21,7 @@ from draftproof.target.base import Array, Feed, Rows, Target
 
 @dataclass(slots=True)
 class _Held:
-    """An open sequence: its tokens, and states of those from `start` on, in pieces (tokens, width)."""
+    """An open sequence: its tokens, and states of those from `start` to the last, in pieces (tokens, width)."""
 
     tokens: list[int] = field(default_factory=list)
     start: int = 0
@@ -86,12 +86,13 @@ class FeatureTap:
         held = self._held[handle]
         if length < held.start:  # states that were taken are gone; those of tokens to come start where they will
             held.start, held.pieces = length, []
-        while held.pieces and held.start + sum(map(len, held.pieces)) > length:
-            end = held.start + sum(map(len, held.pieces))
+        end = len(held.tokens)
+        while held.pieces and end > length:
             piece = held.pieces.pop()
             begin = end - len(piece)
             if begin < length:
                 held.pieces.append(piece[: length - begin])
+            end = begin
         del held.tokens[length:]
 
     def take(self, tokens: Seq[int], have: int) -> Array | None:
