@@ -66,6 +66,16 @@ def test_real_rounds_scale_the_curve_and_contexts_are_kept_apart():
     assert curve.seconds(1, 4000) == pytest.approx(2.0, rel=1e-3)
 
 
+def test_a_curve_asked_at_one_context_says_what_it_says_row_by_row():
+    curve = CostCurve({1: 1.0, 4: 1.5, 8: 3.0})
+    for rows, context, seconds in ((2, 10, 1.3), (4, 900, 4.0), (24, 10, 9.0)):
+        curve.observe(rows, context, seconds)
+    for context in (0, 10, 100, 900, 5000):
+        at = curve.at(context)
+        assert [at(rows) for rows in range(1, 40)] == [curve.seconds(rows, context) for rows in range(1, 40)]
+    assert curve.at(10)(1) != curve.at(900)(1)
+
+
 def test_prompts_are_not_rounds():
     curve = CostCurve({1: 1.0, 4: 2.0}, switch=0.5)
     slots = [Slot(0, 500, 8, "d"), Slot(1, 30, 8, "d")]
