@@ -25,13 +25,13 @@ from draftproof.draft.dspark.checkpoint import Checkpoint
 from draftproof.draft.dspark.config import DSparkConfig
 from draftproof.draft.dspark.context import ContextCache
 from draftproof.draft.dspark.forward import BlockRows, block_inputs, context_weights, layer_weights, rotation
+from draftproof.target.openvino_compile import GROUPS
 from draftproof.target.openvino_weights import rounded
 
 Array = npt.NDArray[Any]
 Node = Any
 
 _HIDDEN = np.float32(-1e9)  # added to the score of what is not to be seen
-_GROUP = 32  # neighbours of a row that share a scale when it is multiplied in 8 bits
 
 
 class OpenVINOForward:
@@ -46,11 +46,10 @@ class OpenVINOForward:
 
         c = self.config = checkpoint.config
         self._embedding, self._mask = embedding, checkpoint.tensors["mask"]
-        self._wait = c.block + 1  # tokens of a round that accepted all of a block
         options: dict[str, Any] = {
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": "f32",
-            "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0 if exact else _GROUP,
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": GROUPS["float32" if exact else "int8"],
             "ENABLE_CPU_PINNING": False,  # as for the target: a pinned thread waits while another CPU stands idle
         }
         if threads is not None:
@@ -73,7 +72,7 @@ class OpenVINOForward:
         if not len(features):
             return
         cache.wait(features)
-        if cache.waiting is not None and len(cache.waiting) > self._wait:
+        if cache.waiting is not None and len(cache.waiting) > _most_waiting(self.config):
             at = np.arange(cache.stored, cache.length)[None]
             (rows,) = self._context([cache.waiting[None], *rotation(self.config, at)])
             cache.append(rows[0])
@@ -86,7 +85,7 @@ class OpenVINOForward:
         arrays = self._inputs.filled(caches, block_inputs(self._embedding, self._mask, anchors, g))
         # One sequence's rows are all computed, at no cost: their number is part of the shape.
         asked = [g] if count == 1 else wanted
-        rows = self._inputs.every_row if count == 1 else _rows(wanted, g)
+        rows = np.concatenate([i * g + np.arange(n, dtype=np.int32) for i, n in enumerate(asked)])
         call, stores = (self._alone, caches[0].parts) if count == 1 else (self._together(), _together(caches, room))
         fresh, hidden, logits = call([*arrays, rows, *stores])
         for i, cache in enumerate(caches):
@@ -121,18 +120,17 @@ class _Inputs:
     """What goes into a block beside stores, in arrays that are filled anew for every one."""
 
     def __init__(self, config: DSparkConfig, count: int, room: int) -> None:
-        g, w = config.block, config.block + 1
-        self._config, self.shape, self._wait = config, (count, room), w
+        g, w = config.block, _most_waiting(config)
+        self._config, self.shape = config, (count, room)
         self._features = np.zeros((count, w, len(config.feature_layers) * config.hidden), np.float32)
         self._x = np.empty((count * g, config.hidden), np.float32)
         self._cos = np.empty((count, w + g, config.head_dim // 2), np.float32)
         self._sin = np.empty_like(self._cos)
         self._seen = np.zeros((count, 1, 1, room + w + g), np.float32)
-        self.every_row = _rows([g] * count, g)
 
     def filled(self, caches: Seq[ContextCache], x: Array) -> list[Array]:
         """features, x, cos, sin, seen for these sequences."""
-        (_, room), w, g = self.shape, self._wait, self._config.block
+        (_, room), w, g = self.shape, _most_waiting(self._config), self._config.block
         at = np.empty((len(caches), w + g), np.int64)
         self._seen[..., : room + w] = _HIDDEN
         for i, cache in enumerate(caches):
@@ -147,9 +145,9 @@ class _Inputs:
         return [self._features, self._x, self._cos, self._sin, self._seen]
 
 
-def _rows(wanted: Seq[int], block: int) -> Array:
-    """Which of all sequences' rows are the first so many of each."""
-    return np.concatenate([i * block + np.arange(n, dtype=np.int32) for i, n in enumerate(wanted)])
+def _most_waiting(config: DSparkConfig) -> int:
+    """Tokens whose features may wait for a block: those of a round that accepted all of one."""
+    return config.block + 1
 
 
 def _together(caches: Seq[ContextCache], room: int) -> list[Array]:
@@ -190,7 +188,7 @@ class _Graph:
         import openvino as ov
         from openvino import opset13 as op
 
-        c, g, w = self._config, self._config.block, self._config.block + 1
+        c, g, w = self._config, self._config.block, _most_waiting(self._config)
         features = self._features(sequences, w)
         cos, sin = self._turns(sequences, w + g), self._turns(sequences, w + g)
         x = inputs = op.parameter([max(-1, sequences * g), c.hidden], np.float32)
@@ -274,7 +272,7 @@ class _Graph:
         new_keys, new_values = op.concat([fresh[0], _turned(k, turn)], 2), op.concat([fresh[1], v], 2)
         scores = op.concat([op.matmul(q, store[0], False, True), op.matmul(q, new_keys, False, True)], 3)
         shares = op.softmax(op.add(scores, seen), 3)
-        last = c.block + 1 + g
+        last = _most_waiting(c) + g
         old = op.slice(shares, _ints(0), _ints(-last), _ints(1), _ints(3))
         new = op.slice(shares, _ints(-last), _ints(2**31), _ints(1), _ints(3))
         mixed = op.add(op.matmul(old, store[1], False, False), op.matmul(new, new_values, False, False))
