@@ -36,7 +36,8 @@ class LoadOptions:
     backend: which runtime; "auto" takes openvino on a CPU where it is installed and reads the model, transformers
     otherwise. dtype: float32, bfloat16, float16 or auto; transformers only, None is float32. weights: file, int4, int8
     or float16; openvino only, None is the file's own values. activations: float32 or int8; openvino only, None is
-    float32. device: "cpu" or "cuda"; transformers only. threads: CPU
+    float32. narrow: tokens of passes that get a graph of their own; openvino only, None is what
+    `openvino_compile.narrow_passes` says. device: "cpu" or "cuda"; transformers only. threads: CPU
     threads, None for the runtime's own choice. trust_remote_code: run Python code that a checkpoint brings.
     allow_pickle: read weights in pickle format, which can run code of whoever made the file.
     """
@@ -45,6 +46,7 @@ class LoadOptions:
     dtype: str | None = None
     weights: str | None = None
     activations: str | None = None
+    narrow: tuple[int, ...] | None = None
     device: str = "cpu"
     threads: int | None = None
     trust_remote_code: bool = False
@@ -74,7 +76,7 @@ class LoadOptions:
 
     @property
     def _asks_openvino(self) -> list[str]:
-        return [name for name in ("weights", "activations") if getattr(self, name) is not None]
+        return [name for name in ("weights", "activations", "narrow") if getattr(self, name) is not None]
 
     def backend_for(self, model: str) -> Literal["openvino", "transformers"]:
         """The runtime for this model. Raises MissingExtra if none is installed."""
@@ -141,7 +143,12 @@ def _load_openvino(
     prepared = prepare(name, weights=weights, progress=progress)
     progress(f"loading {name}", 0.0)
     target = OpenVINOTarget.load(
-        name, weights=weights, activations=activations, threads=options.threads, hidden_layers=hidden_layers
+        name,
+        weights=weights,
+        activations=activations,
+        threads=options.threads,
+        hidden_layers=hidden_layers,
+        narrow=options.narrow,
     )
     progress(f"loading {name}", 1.0)
     return target, FileTokenizer(prepared.folder)
@@ -182,7 +189,7 @@ def load_engine(
     draft: "none", "lookup", "suffix", "retrieval[:FOLDER]", "dspark[:FOLDER]", "model:ID", several joined by "+", a
     drafter of another package, or "auto": retrieval where a datastore comes with the model, lookup otherwise. verifier:
     "token", "block", "match", "coupled". schedule: "adaptive", "fixed", "prefix", "prefix-budget".
-    draft_length: 0..64 tokens a round; the most that schedules other than "fixed" take.
+    draft_length: 0..64 tokens a round; the most that schedules other than "fixed" take (`registry.longest_draft`).
     """
     started = perf_counter()
     check_drafter(draft)

@@ -27,7 +27,7 @@ from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.curves import load_or_measure, measure_and_keep
 from draftproof.schedule.fixed import FixedSchedule
 from draftproof.schedule.prefix import PrefixSchedule
-from draftproof.target.base import Target
+from draftproof.target.base import Target, narrow_tokens
 from draftproof.text import Tokenizer
 from draftproof.verify.base import Verifier
 from draftproof.verify.block import BlockVerifier
@@ -175,13 +175,21 @@ def check_schedule(name: str, length: int) -> None:
     FixedSchedule(length)
 
 
+def longest_draft(name: str, length: int, target: Target) -> int:
+    """The most tokens a schedule drafts: `length`, but unless it is fixed no more than fit a narrow pass of a target
+    that has such passes (`narrow_tokens`).
+    """
+    return length if name == "fixed" else min(length, narrow_tokens(target, length + 1) - 1)
+
+
 def make_schedule(name: str, length: int, target: Target, runtime: str) -> Schedule:
-    """The schedule of this name, with the draft length it is fixed at or limited to.
+    """The schedule of this name, with the draft length it is fixed at or limited to (`longest_draft`).
 
     All but "fixed" measure the target's cost curve, or take the one kept for this model, runtime and machine. runtime:
     whatever else changes the target's speed, such as dtype and threads.
     """
     check_schedule(name, length)
+    length = longest_draft(name, length, target)
     if name == "fixed":
         return FixedSchedule(length)
     costs = load_or_measure(target, runtime, length)

@@ -110,6 +110,14 @@ def test_options_reach_the_engine(run, toy):
     assert (toy["schedule"], toy["options"].threads) == ("fixed", 1)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "narrow"), [([], None), (["--narrow", "0"], ()), (["--narrow", "1", "--narrow", "4"], (1, 4))]
+)
+def test_narrow_passes_reach_the_engine(run, toy, arguments, narrow):
+    run("generate", "0 1 0", "--no-chat", "--max-tokens", "2", *arguments)
+    assert toy["options"].narrow == narrow
+
+
 def test_ctrl_c_ends_cleanly_with_what_was_generated(run, toy, monkeypatch):
     whole = Engine.round
 

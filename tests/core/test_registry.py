@@ -92,3 +92,14 @@ def test_an_argument_that_is_not_wanted_is_refused():
 def test_a_drafter_reads_hidden_states_by_its_name_and_not_by_a_word_in_it() -> None:
     found = {draft: dspark_argument(draft) for draft in ("dspark", "lookup + dspark:DIR", "model:my-dspark", "lookup")}
     assert found == {"dspark": "", "lookup + dspark:DIR": "DIR", "model:my-dspark": None, "lookup": None}
+
+
+def test_schedules_that_choose_draft_no_more_than_fits_a_narrow_pass_and_fixed_ones_what_was_asked() -> None:
+    target = toy_target(3)
+    for name in ("adaptive", "prefix", "prefix-budget", "fixed"):
+        assert registry.longest_draft(name, 8, target) == 8
+    target.narrow = 5  # type: ignore[attr-defined]
+    for name in ("adaptive", "prefix", "prefix-budget"):
+        assert registry.longest_draft(name, 8, target) == 4
+        assert registry.longest_draft(name, 3, target) == 3
+    assert registry.longest_draft("fixed", 8, target) == 8

@@ -19,6 +19,7 @@ from draftproof.draft.dspark.drafter import DSparkDrafter
 from draftproof.draft.dspark.tap import FeatureTap
 from draftproof.errors import InvalidValue, ModelError, ModelFileError, ModelNotFound, Unsupported
 from draftproof.proof.toys import toy_target
+from draftproof.target.base import narrow_tokens
 
 
 @pytest.fixture
@@ -128,6 +129,13 @@ def test_a_checkpoint_of_another_target_is_refused(model: LlamaForCausalLM) -> N
 def test_a_target_without_hidden_states_is_refused() -> None:
     with pytest.raises(Unsupported, match="hidden states"):
         FeatureTap(toy_target(3))
+
+
+def test_a_tap_has_the_narrow_passes_of_its_target(model: LlamaForCausalLM) -> None:
+    target = tiny_target(model)
+    assert narrow_tokens(FeatureTap(target), 99) == 99
+    target.narrow = 5  # type: ignore[attr-defined]
+    assert narrow_tokens(FeatureTap(target), 99) == 5
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_who_asks_for_no_states_pays_for_none(folder: Path) -> None:
     plain = OpenVINOTarget.load(folder, threads=1)
     handle = plain.open()
     plain.score([Feed(handle, [1, 2, 3], 1)])
-    assert [port.names for port in plain._pages._request.model_outputs] == [{"logits"}]
+    assert [port.names for port in plain._pages._runners[0].request.model_outputs] == [{"logits"}]
     with pytest.raises(Unsupported, match="no hidden states are kept"):
         plain.hidden(handle)
 

@@ -13,8 +13,6 @@ import openvino.opset13 as op  # noqa: E402
 
 from draftproof.errors import InvalidValue, ModelFileError, Unsupported  # noqa: E402
 from draftproof.target import openvino_store as store  # noqa: E402
-from draftproof.target.base import Feed  # noqa: E402
-from draftproof.target.openvino import OpenVINOTarget  # noqa: E402
 from draftproof.target.openvino_store import MODEL, prepare  # noqa: E402
 from draftproof.target.openvino_weights import FileMatrix, Weight, _uint4, requantize, restore, weights  # noqa: E402
 
@@ -170,18 +168,6 @@ def test_a_half_written_conversion_is_detected_and_redone(cache: Path, ir: Path,
         bin_file.write_bytes(whole[:100])
     assert prepare(ir, weights="int8").folder == folder
     assert bin_file.read_bytes() == whole
-
-
-def test_a_damaged_compiled_copy_is_made_again(cache: Path, ir: Path) -> None:
-    def row() -> np.ndarray:
-        target = OpenVINOTarget.load(ir, weights="int8", threads=1)
-        return target.score([Feed(target.open(), [1, 2, 3], 1)])[0].values
-
-    expected = row()
-    (blob,) = (prepare(ir, weights="int8").folder / "compiled").glob("*.blob")
-    blob.chmod(0o600)
-    blob.write_bytes(blob.read_bytes()[:-1000])
-    assert np.array_equal(row(), expected)
 
 
 @pytest.mark.model

@@ -27,7 +27,7 @@ from draftproof.errors import InvalidValue, UnknownName
 from draftproof.load import LoadOptions, dspark_argument, load_target, load_target_for
 from draftproof.models.cache import Progress
 from draftproof.prompts import encode
-from draftproof.registry import make_schedule
+from draftproof.registry import longest_draft, make_schedule
 from draftproof.schedule.curves import load_or_measure
 
 BENCH, PEERS, LOAD = "Benchmark", "Peers", "Under load"
@@ -100,12 +100,13 @@ def bench(
     dtype: o.Dtype = None,
     weights: o.Weights = None,
     activations: o.Activations = None,
+    narrow: o.Narrow = [],  # noqa: B006 - typer reads the default and never mutates it
     device: o.Device = "cpu",
     threads: o.Threads = None,
     trust_remote_code: o.RemoteCode = False,
     allow_pickle: o.Pickle = False,
     no_chat: o.NoChat = False,
-    draft: Drafts = ["lookup"],  # noqa: B006 - typer reads the default and never mutates it
+    draft: Drafts = ["lookup"],  # noqa: B006
     verifier: o.Verifier = "token",
     schedule: o.Schedule = "adaptive",
     draft_length: o.DraftLength = 8,
@@ -143,6 +144,7 @@ def bench(
         dtype=dtype,
         weights=weights,
         activations=activations,
+        narrow=o.narrow_passes(narrow),
         device=device,
         threads=threads,
         trust_remote_code=trust_remote_code,
@@ -205,7 +207,9 @@ def measure(request: BenchRequest, here: report.Machine, progress: Progress) -> 
         tokenizer=tokenizer,
         load_model=lambda name: load_target(name, load, progress=progress),
         schedule=lambda name, length: make_schedule(name, length, target, runtime),
-        curve=lambda: load_or_measure(target, runtime, max(spec.length for spec in request.specs)),
+        curve=lambda: load_or_measure(
+            target, runtime, max(longest_draft(spec.schedule, spec.length, target) for spec in request.specs)
+        ),
     )
     modes: list[Mode] = [EngineMode(spec, parts) for spec in request.specs]
     statuses: list[others.PeerStatus] = []

@@ -37,6 +37,7 @@ def generate(
     dtype: o.Dtype = None,
     weights: o.Weights = None,
     activations: o.Activations = None,
+    narrow: o.Narrow = [],  # noqa: B006 - typer reads the default and never mutates it
     device: o.Device = "cpu",
     threads: o.Threads = None,
     trust_remote_code: o.RemoteCode = False,
@@ -53,7 +54,7 @@ def generate(
     repetition_penalty: o.Repetition = 1.0,
     presence_penalty: o.Presence = 0.0,
     frequency_penalty: o.Frequency = 0.0,
-    logit_bias: o.LogitBias = [],  # noqa: B006 - typer reads the default and never mutates it
+    logit_bias: o.LogitBias = [],  # noqa: B006
     banned_id: o.BannedId = [],  # noqa: B006
     banned_word: o.BannedWord = [],  # noqa: B006
     allowed_id: o.AllowedId = [],  # noqa: B006
@@ -112,6 +113,7 @@ def generate(
         dtype=dtype,
         weights=weights,
         activations=activations,
+        narrow=o.narrow_passes(narrow),
         device=device,
         threads=threads,
         trust_remote_code=trust_remote_code,

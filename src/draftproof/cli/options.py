@@ -25,6 +25,15 @@ Weights = Annotated[str | None, _option(MODEL, "Weight format (openvino): file, 
 Activations = Annotated[
     str | None, _option(MODEL, "float32, or int8: faster, another rounding of the model (openvino).", "--activations")
 ]
+Narrow = Annotated[
+    list[int],
+    _option(
+        MODEL,
+        "Tokens of passes that get a graph of their own, at the memory of the weights each (openvino); may be "
+        "repeated. 0: none. Default: 5 and 9 where both weights and activations are int8.",
+        "--narrow",
+    ),
+]
 Device = Annotated[str, _option(MODEL, "cpu or cuda (transformers).", "--device")]
 Threads = Annotated[int | None, _option(MODEL, "CPU threads; default: the runtime's choice.", "--threads")]
 RemoteCode = Annotated[bool, _option(MODEL, "Run Python code that a checkpoint brings.", "--trust-remote-code")]
@@ -85,3 +94,8 @@ Logprobs = Annotated[int | None, _option(OUT, "Log-probabilities: of the token a
 RawLogprobs = Annotated[bool, _option(OUT, "Those before the controls.", "--raw-logprobs")]
 PromptLogprobs = Annotated[int | None, _option(OUT, "The same for the prompt's tokens.", "--prompt-logprobs")]
 Trace = Annotated[Path | None, _option(OUT, "Write a trace of the run: FILE.html or FILE.jsonl.", "--trace")]
+
+
+def narrow_passes(asked: list[int]) -> tuple[int, ...] | None:
+    """`--narrow` as `LoadOptions` takes it: None if it was not given, () for 0."""
+    return tuple(each for each in asked if each) if asked else None

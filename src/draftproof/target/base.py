@@ -133,6 +133,15 @@ class Target(Protocol):
         ...
 
 
+def narrow_tokens(target: Target, otherwise: int) -> int:
+    """Tokens of the longest pass that is cheap for its size, where the target says so (its `narrow`), else `otherwise`.
+
+    A schedule that chooses how much is drafted has no reason to choose more.
+    """
+    narrow: int | None = getattr(target, "narrow", None)
+    return otherwise if narrow is None else narrow
+
+
 def check_logits(values: Array, *, position: int, row: int, who: str) -> int:
     """Where the largest logit of a row lies, the first of equals; BadLogits if it contains NaN or +inf, or nothing
     finite.

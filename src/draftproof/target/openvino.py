@@ -13,22 +13,37 @@ Rows handed out belong to the caller and stay valid. A call that raises changes 
 from __future__ import annotations
 
 import itertools
+import logging
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from draftproof.errors import InvalidValue, Unsupported
 from draftproof.models.cache import Progress
 from draftproof.target.base import Array, Feed, LogitRows, Rows
-from draftproof.target.openvino_compile import LEAST, Activations, cap_threads, check_rows, compile_model
-from draftproof.target.openvino_graph import GraphFacts
+from draftproof.target.openvino_compile import (
+    LEAST,
+    Activations,
+    Graph,
+    cap_threads,
+    check_rows,
+    compile_graph,
+    narrow_passes,
+)
 from draftproof.target.openvino_pages import Pages, Part, Scored
 from draftproof.target.openvino_store import WeightFormat, need, prepare
 
 CHUNK = 512
 """Most new tokens of one sequence in one pass: bounds the memory of a long prompt."""
+
+PATIENCE = 100
+"""Passes that prompts may take more without a graph for any number of tokens: about what compiling one costs."""
+
+_log = logging.getLogger(__name__)
 
 
 class OpenVINOTarget:
@@ -36,22 +51,29 @@ class OpenVINOTarget:
 
     def __init__(
         self,
-        compiled: Any,
-        facts: GraphFacts,
+        graphs: Seq[Graph],
         *,
         name: str,
         context_limit: int | None = None,
         eos_ids: frozenset[int] = frozenset(),
         threads: int = 1,
         least: int = 1,
+        widen: Callable[[], Graph] | None = None,
     ) -> None:
-        """least: fewest tokens of a pass (`openvino_compile.LEAST`)."""
+        """least: fewest tokens of a pass (`openvino_compile.LEAST`). widen: compiles the graph for any number of
+        tokens, where `graphs` has none, once it is worth it; rows must be the same bits in all of them.
+        """
+        facts = graphs[0].facts
         self.name: str = name
         self.vocab_size: int = facts.vocab_size
         self.context_limit: int | None = context_limit
         self.eos_ids: frozenset[int] = eos_ids
         self.threads: int = threads
-        self._pages = Pages(compiled, facts, least=least)
+        self.narrow: int | None = None if widen is None else max(graph.tokens or 0 for graph in graphs)
+        """Tokens of a pass beyond which the graph for any number is needed (`target.base.narrow_tokens`)."""
+        self._pages = Pages(graphs, least=least)
+        self._widen = widen
+        self._patience = PATIENCE
         self._facts = facts
         self._hidden: dict[int, Array] = {}  # (tokens, layers * size) of each sequence's last feed
         self._handles = itertools.count()
@@ -66,27 +88,38 @@ class OpenVINOTarget:
         threads: int | None = None,
         progress: Progress | None = None,
         hidden_layers: tuple[int, ...] = (),
+        narrow: tuple[int, ...] | None = None,
     ) -> OpenVINOTarget:
         """Load an IR folder, a GGUF file, an alias, or (with optimum-intel) a Hugging Face folder or Hub id.
 
         weights: "file" keeps the model's values; "int4", "int8" and "float16" round them. activations: "int8" rounds
         what goes into products as well: faster, and further rows are nearly free. threads: default all CPUs this
         process may use. hidden_layers: layers whose hidden states `score` keeps, counted as in
-        `output_hidden_states` (0 is the embedding, the last comes after the final norm). Raises InvalidValue,
-        ModelNotFound, ModelFileError, MissingExtra, and Unsupported naming what the graph lacks.
+        `output_hidden_states` (0 is the embedding, the last comes after the final norm). narrow: for passes of up to
+        so many tokens compile graphs of their own (each takes the memory of the weights); None is what
+        `openvino_compile.narrow_passes` says. Raises InvalidValue, ModelNotFound, ModelFileError, MissingExtra, and
+        Unsupported naming what the graph lacks.
         """
         need("openvino")
         count = cap_threads(threads)
         prepared = prepare(model, weights=weights, progress=progress)
-        compiled, facts = compile_model(prepared, count, hidden_layers, activations)
+        if narrow is not None and not all(LEAST[activations] <= tokens <= CHUNK for tokens in narrow):
+            raise InvalidValue(f"narrow={narrow}", f"passes of {LEAST[activations]} to {CHUNK} tokens")
+        if narrow is None:
+            narrow = narrow_passes(prepared, weights, activations)
+        compiled = partial(compile_graph, prepared, count, hidden_layers, activations)
+        # Rows of 8-bit activations are the same bits in every graph, so that one may be compiled when it is needed.
+        later = bool(narrow) and activations == "int8"
+        with ThreadPoolExecutor(count) as pool:
+            graphs = list(pool.map(compiled, narrow if later else (*narrow, None)))
         target = cls(
-            compiled,
-            facts,
+            graphs,
             name=prepared.name,
             context_limit=prepared.context_limit,
             eos_ids=prepared.eos_ids,
             threads=count,
             least=LEAST[activations],
+            widen=compiled if later else None,
         )
         if activations != "float32":
             check_rows(target)
@@ -131,7 +164,8 @@ class OpenVINOTarget:
         return states.reshape(len(states), -1, self._facts.hidden_size).transpose(1, 0, 2)
 
     def score(self, feeds: Seq[Feed]) -> list[Rows]:
-        """One pass over all feeds, without padding; of a feed longer than CHUNK all but the end is run before.
+        """One pass over all feeds; of a feed longer than CHUNK all but the end is run before, and feeds that no graph
+        takes together run one after another.
 
         Raises InvalidValue for a handle that is not open or fed twice, an id outside the vocabulary, or
         more tokens than the context limit.
@@ -139,15 +173,17 @@ class OpenVINOTarget:
         self._check(feeds)
         if not feeds:
             return []
+        chunk = CHUNK if self._fits(feeds) else self._pages.most or CHUNK
         before = {feed.handle: self.length(feed.handle) for feed in feeds}
         early: dict[int, list[Scored]] = {}
         last: list[Part] = []
         try:
             for feed in feeds:
-                *pieces, end = _pieces(feed)
+                *pieces, end = _pieces(feed, chunk)
                 early[feed.handle] = [self._pages.run([piece])[0] for piece in pieces]
                 last.append(end)
-            answers = self._pages.run(last)
+            together = self._pages.fits([len(part.tokens) for part in last])
+            answers = self._pages.run(last) if together else [self._pages.run([part])[0] for part in last]
         except BaseException:
             for handle, length in before.items():
                 self._pages.rollback(handle, length)
@@ -157,6 +193,26 @@ class OpenVINOTarget:
             if scored.hidden is not None:
                 self._hidden[feed.handle] = scored.hidden
         return [LogitRows(scored.rows) for scored in whole]
+
+    def _fits(self, feeds: Seq[Feed]) -> bool:
+        """Whether there is a graph for these feeds; one for any number of tokens is compiled once that is worth it."""
+        lengths = [len(feed.tokens) for feed in feeds]
+        if self._pages.fits(lengths):
+            return True
+        if self._widen is None:
+            return False
+        assert self._pages.most is not None
+        self._patience -= sum(-(-length // self._pages.most) for length in lengths) - 1
+        if len(feeds) == 1 and self._patience > 0:
+            return False
+        wide, self._widen = self._widen(), None
+        self._pages.add(wide)
+        try:
+            check_rows(self)
+        except Unsupported as error:
+            self._pages.drop(wide)
+            _log.warning("%s; passes stay narrow, so that long prompts and batches are slow", error)
+        return self._pages.fits(lengths)
 
     def _check(self, feeds: Seq[Feed]) -> None:
         if len({feed.handle for feed in feeds}) != len(feeds):
@@ -170,13 +226,13 @@ class OpenVINOTarget:
                 raise InvalidValue(f"token id {bad}", f"ids of {self.name} are 0..{self.vocab_size - 1}")
 
 
-def _pieces(feed: Feed) -> list[Part]:
-    """A feed cut into parts of at most CHUNK tokens, with the wanted rows of each."""
+def _pieces(feed: Feed, chunk: int) -> list[Part]:
+    """A feed cut into parts of at most `chunk` tokens, with the wanted rows of each."""
     total = len(feed.tokens)
-    if total <= CHUNK:
+    if total <= chunk:
         return [Part(feed.handle, feed.tokens, feed.rows, feed.width)]
     first_row = total - feed.rows
-    cuts = [(start, min(start + CHUNK, total)) for start in range(0, total, CHUNK)]
+    cuts = [(start, min(start + chunk, total)) for start in range(0, total, chunk)]
     return [Part(feed.handle, feed.tokens[a:b], max(0, b - max(a, first_row))) for a, b in cuts]
 
 

@@ -6,7 +6,8 @@ sequences of any lengths share it without padding. The scheme is PagedAttention 
 Memory Management for Large Language Model Serving with PagedAttention", SOSP 2023, section 4).
 
 The runtime prepares its kernels anew for a pass whose shape is not that of the last one, which on a small model costs
-half a pass. So parts may be filled up to a width, and blocks are taken several at a time.
+half a pass. So parts may be filled up to a width, blocks are taken several at a time, and a pass that fits goes through
+a graph compiled for one number of tokens, filled up to it. All graphs read and write the same keys and values.
 
 Guarantees: rolling back, opening and closing touch no tensor; a slot after a sequence's length is
 written before it is read, so nothing rolled back is ever attended to; a pass that raises changes no
@@ -15,15 +16,16 @@ length. What it does not do: check its caller, or give memory back before the pr
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from draftproof.target.base import Array
-from draftproof.target.openvino_graph import PAGED_INPUTS, ROW_IDS, GraphFacts
-from draftproof.target.openvino_hidden import HIDDEN
+from draftproof.target.openvino_compile import Graph
+from draftproof.target.openvino_runner import Runner
 
 _FIRST_BLOCKS = 64  # memory is taken as blocks are written; a pool that grows costs half a pass and a copy
 _AT_ONCE = 4  # blocks that a sequence takes together
@@ -61,35 +63,44 @@ class _Paged:
 
 
 class Pages:
-    """All sequences of one compiled model, in one infer request."""
+    """All sequences of one model, in the passes of one graph or several."""
 
-    def __init__(self, compiled: Any, facts: GraphFacts, *, least: int = 1) -> None:
+    def __init__(self, graphs: Seq[Graph], *, least: int = 1) -> None:
         """least: fewest new tokens of a sequence in a pass; fewer are filled up with some that nobody sees."""
-        import openvino as ov
-
         self._least = least
-        self._tensor, self._request = ov.Tensor, compiled.create_infer_request()
-        ports = {name: (i, port) for i, port in enumerate(compiled.inputs) for name in port.names}
-        self._ports = [ports[name][0] for name in (*PAGED_INPUTS, ROW_IDS)]
-        # What the inputs point to now; no pass has the empty shape they start with.
-        self._given: list[Array] = [np.empty((0, 0), np.int64 if i < 2 else np.int32) for i in range(len(self._ports))]
-        outputs = {name: i for i, port in enumerate(compiled.outputs) for name in port.names}
-        self._logits, self._hidden = outputs["logits"], outputs.get(HIDDEN)
-        self._vocab, self._width = facts.vocab_size, len(facts.hidden_layers) * facts.hidden_size
-        # Only the number of blocks is open in the shape of a cache: (blocks, heads, block, width).
-        self._caches: dict[int, tuple[Any, list[int]]] = {}
-        for name in facts.caches:
-            index, port = ports[name]
-            # Quantized keys and values would make a row depend on how its pass was cut.
-            assert port.element_type == ov.Type.f32, "the model was compiled with float32 keys and values"
-            self._caches[index] = (
-                np.zeros(0, np.float32),
-                [size.get_length() for size in list(port.partial_shape)[1:]],
-            )
-        self.block = next(iter(self._caches.values()))[1][1]
+        self._runners: list[Runner] = []  # by tokens, one for any number last
+        self._caches: dict[str, Array] = {}
         self._sequences: dict[int, _Paged] = {}
         self._free: list[int] = []
         self._blocks = 0
+        for graph in graphs:
+            self.add(graph)
+        self._block_shapes = self._runners[0].caches
+        self.block = next(iter(self._block_shapes.values()))[1]
+
+    def add(self, graph: Graph) -> None:
+        """One more graph of the same model."""
+        runner = Runner(graph)
+        for name, cache in self._caches.items():
+            runner.hold(name, cache)
+        self._runners.append(runner)
+        self._runners.sort(key=lambda each: each.tokens or math.inf)
+
+    def drop(self, graph: Graph) -> None:
+        """Use a graph no more."""
+        self._runners = [runner for runner in self._runners if runner.graph is not graph]
+
+    @property
+    def most(self) -> int | None:
+        """Tokens of the widest pass; None: any number."""
+        return self._runners[-1].tokens
+
+    def fits(self, lengths: Seq[int]) -> bool:
+        """Whether a pass of parts of these lengths fits a graph."""
+        return self.most is None or self._tokens(lengths) <= self.most
+
+    def _tokens(self, lengths: Iterable[int]) -> int:
+        return sum(max(self._least, length) for length in lengths)
 
     @property
     def capacity(self) -> int:
@@ -131,12 +142,17 @@ class Pages:
         begins, table, table_begins = [0], list[int](), [0]
         wanted: list[int] = []
         longest = 0
-        for part in parts:
+        runner = self._runner(self._tokens(len(part.tokens) for part in parts))
+        # A graph of one number of tokens has one shape whatever the parts are filled up to.
+        lengths = [max(self._least, len(part.tokens), part.width if runner.tokens is None else 0) for part in parts]
+        if runner.tokens is not None:
+            lengths[-1] += runner.tokens - sum(lengths)
+        for part, length in zip(parts, lengths, strict=True):
             sequence = self._sequences[part.handle]
             before, real = sequence.length, len(ids) + len(part.tokens)
             # A token that follows has no say in the rows before it, and its slot is written again before it is read.
-            filling = max(0, self._least - len(part.tokens), part.width - len(part.tokens))
-            after = before + len(part.tokens) + filling
+            filling = length - len(part.tokens)
+            after = before + length
             self._reserve(sequence, after)
             ids += [*part.tokens, *[part.tokens[-1]] * filling]
             positions += [*range(before, after - filling), *[after - filling - 1] * filling]
@@ -147,7 +163,8 @@ class Pages:
             wanted += range(real - part.rows, real)
             longest = max(longest, after)
         # With no row wanted (a piece of a long prompt) one is computed all the same: the head needs one.
-        logits, hidden = self._infer(ids, (positions, past, begins, table, table_begins, longest, wanted or [0]))
+        rest = (positions, past, begins, table, table_begins, longest, wanted or [0])
+        logits, hidden = runner.infer(ids, rest)
         answers, at = [], 0
         for part, begin in zip(parts, begins, strict=False):
             self._sequences[part.handle].length += len(part.tokens)
@@ -156,27 +173,12 @@ class Pages:
             at += part.rows
         return answers
 
-    def _infer(self, ids: list[int], rest: tuple[list[int] | int, ...]) -> tuple[Array, Array | None]:
-        for place, values in enumerate((ids, *rest)):
-            self._give(place, values)
-        # A fresh buffer that OpenVINO writes into directly: no copy, and the rows stay valid for the caller.
-        logits: Array = np.empty((1, self._given[-1].size, self._vocab), np.float32)
-        self._request.set_output_tensor(self._logits, self._tensor(logits, shared_memory=True))
-        hidden: Array | None = None
-        if self._hidden is not None:
-            hidden = np.empty((len(ids), self._width), np.float32)
-            self._request.set_output_tensor(self._hidden, self._tensor(hidden, shared_memory=True))
-        self._request.infer(share_outputs=True)
-        return logits[0], hidden
-
-    def _give(self, place: int, values: list[int] | int) -> None:
-        """Set an input; a shape seen in the last pass is written in place, which spares the runtime's checks."""
-        given = self._given[place]
-        if given.shape == (() if isinstance(values, int) else (len(values),)):
-            given[...] = values
-            return
-        given = self._given[place] = np.array(values, given.dtype)
-        self._request.set_input_tensor(self._ports[place], self._tensor(given, shared_memory=True))
+    def _runner(self, tokens: int) -> Runner:
+        """The narrowest graph that takes a pass of so many tokens."""
+        for runner in self._runners:
+            if runner.tokens is None or runner.tokens >= tokens:
+                return runner
+        raise AssertionError(f"no graph takes {tokens} tokens")
 
     def _reserve(self, sequence: _Paged, length: int) -> None:
         """Blocks for `length` tokens."""
@@ -194,11 +196,12 @@ class Pages:
         """More blocks, at least `missing`; one cache is copied at a time."""
         before = self._blocks
         self._blocks = max(_FIRST_BLOCKS, before + missing, int(before * _GROWTH))
-        for port, (old, shape) in self._caches.items():
+        for name, shape in self._block_shapes.items():
             # Zeros, so that a kernel which multiplies a whole block by weights of 0 never meets a NaN.
-            new = np.zeros((self._blocks, *shape), old.dtype)
+            new = np.zeros((self._blocks, *shape), np.float32)
             if before:
-                new[:before] = old
-            self._request.set_input_tensor(port, self._tensor(new, shared_memory=True))
-            self._caches[port] = (new, shape)
+                new[:before] = self._caches[name]
+            for runner in self._runners:
+                runner.hold(name, new)
+            self._caches[name] = new
         self._free += range(self._blocks - 1, before - 1, -1)

@@ -46,8 +46,6 @@ class Prepared:
     folder: Path
     context_limit: int | None
     eos_ids: frozenset[int]
-    cached: bool
-    """Whether the folder is ours: then compiled models may be kept in it."""
 
 
 def need(library: str, remedy: str = INSTALL) -> Any:
@@ -69,7 +67,7 @@ def prepare(model: str | Path, *, weights: WeightFormat = "file", progress: Prog
     report, path = progress or silent, Path(model).expanduser()
     if (path / MODEL).is_file():
         if weights == "file":
-            return Prepared(path.name, path, *_facts(path), cached=complete(path))
+            return Prepared(path.name, path, *_facts(path))
         fingerprint = f"{path.resolve()}:{(path / MODEL).stat().st_mtime_ns}"
         return _cached(path.name, fingerprint, weights, lambda to: _rewrite(path, to, weights))
     found = resolve(str(model), kind="gguf" if _is_gguf(str(model), path) else "hf", progress=report)
@@ -92,7 +90,7 @@ def _cached(name: str, fingerprint: str, weights: WeightFormat, make: Callable[[
     if not complete(folder):
         with fresh_folder(folder) as temporary:
             make(temporary)
-    return Prepared(name, folder, *_facts(folder), cached=True)
+    return Prepared(name, folder, *_facts(folder))
 
 
 def _facts(folder: Path) -> tuple[int | None, frozenset[int]]:

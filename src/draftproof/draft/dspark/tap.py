@@ -55,6 +55,11 @@ class FeatureTap:
         """The target's own."""
         return self.inner.eos_ids
 
+    @property
+    def narrow(self) -> int | None:
+        """The target's own, where it says (`target.base.narrow_tokens`)."""
+        return getattr(self.inner, "narrow", None)
+
     def open(self) -> int:
         """A new empty sequence."""
         handle = self.inner.open()
