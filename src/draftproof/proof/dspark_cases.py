@@ -25,6 +25,7 @@ from draftproof.schedule.base import Schedule
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import FixedSchedule
 from draftproof.schedule.prefix import PrefixSchedule
+from draftproof.schedule.reach import ROUNDS
 from draftproof.target.base import ProbRows
 
 # Passes whose seconds rise slowly, steeply, and with a dip that a search past it would find.
@@ -72,12 +73,15 @@ def toy_confidence(history: Seq[int], drafted: Seq[int]) -> Fraction:
     return CONFIDENCES[(len(history) + 4 + sum((i + 2) * (x + 1) for i, x in enumerate(drafted))) % len(CONFIDENCES)]
 
 
-def _prefix(points: dict[int, float], *, budget: bool = False, switch: float = 0.0) -> Callable[[int], Schedule]:
+def _prefix(
+    points: dict[int, float], *, budget: bool = False, switch: float = 0.0, reach: int = ROUNDS
+) -> Callable[[int], Schedule]:
     return lambda length: PrefixSchedule(
         CostCurve(points, refine=False, switch=switch),
         length,
         form="budget" if budget else "causal",
         draft_seconds=0.1,
+        reach=reach,
     )
 
 
@@ -87,6 +91,7 @@ SCHEDULES: dict[str, Callable[[int], Schedule]] = {
     "prefix": _prefix(FLAT),
     "prefix, dear rows": _prefix(STEEP),
     "prefix, jagged costs": _prefix(JAGGED),
+    "prefix, cut blocks": _prefix(STEEP, reach=1),
     "prefix, dear changes": _prefix(LEVEL_ROWS, switch=DEAR_CHANGE),
     "prefix-budget": _prefix(FLAT, budget=True),
     "prefix-budget, jagged costs": _prefix(JAGGED, budget=True),

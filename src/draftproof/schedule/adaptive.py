@@ -28,7 +28,7 @@ from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve, learn_pass
 from draftproof.schedule.fixed import LONGEST
 from draftproof.schedule.renewal import Renewal
-from draftproof.schedule.seconds import DraftSeconds, Seconds
+from draftproof.schedule.seconds import DraftSeconds, RestSeconds, Seconds
 from draftproof.schedule.width import Width
 
 PROBE_SHARE = 0.01  # of all time, spent on trying a costly drafter that is switched off
@@ -70,7 +70,7 @@ class AdaptiveSchedule:
         self._drafting = DraftSeconds()
         self._promises = _Promises()
         self._asked: list[int] = []  # tokens that this round's drafter was asked for, by request
-        self._rest_seconds = Seconds()
+        self._rest = RestSeconds()
         self._elapsed = 0.0
         self._probed = 0.0
         self._off: dict[int, _Refused] = {}
@@ -106,7 +106,7 @@ class AdaptiveSchedule:
             best_lengths = tuple(min(most, cap) for cap in caps)
         else:
             best_lengths = best_block(
-                survivals, lambda rows, longest: self._round(rows, context) + per_token * longest
+                survivals, lambda rows, longest: self._round(rows, context, len(slots)) + per_token * longest
             ).lengths
         lengths = [best_lengths[i] if i in costly else caps[i] for i in range(len(slots))]
         if not any(lengths[i] for i in costly):
@@ -126,7 +126,7 @@ class AdaptiveSchedule:
                 self._next_width(hoped, self._with_width(len(slots), context), leap=True)
             best = [min(len(p.tokens), self._width.now - 1) for p in proposals]
         else:
-            best = list(best_rows(survivals, lambda rows: self._round(rows, context)).lengths)
+            best = list(best_rows(survivals, lambda rows: self._round(rows, context, len(slots))).lengths)
         admitted = [
             len(p.tokens) if p.tokens and not self._cheap(slot) else n
             for slot, p, n in zip(slots, proposals, best, strict=True)
@@ -158,8 +158,7 @@ class AdaptiveSchedule:
         refused = self._off.get(id)
         if refused is None:
             return None
-        plain = self._round(refused.requests, refused.context)
-        one_more = self._round(refused.requests + 1, refused.context)
+        plain, one_more = (self._round(refused.requests + more, refused.context, refused.requests) for more in (0, 1))
         accepted = self.acceptance.estimate(refused.drafter, refused.stratum, 0)
         return (
             f"{refused.drafter}: acceptance {accepted:.2f} does not pay; one more row costs "
@@ -173,8 +172,8 @@ class AdaptiveSchedule:
 
     # -- seconds -----------------------------------------------------------------------------------------
 
-    def _round(self, rows: int, context: int) -> float:
-        return self.costs.seconds(rows, context) + self._rest_seconds.expected
+    def _round(self, rows: int, context: int, requests: int) -> float:
+        return self.costs.seconds(rows, context) + self._rest(judged=rows > requests)
 
     def _next_width(self, survivals: Seq[Seq[float]], seconds: Callable[[int], float], *, leap: bool = False) -> int:
         """Where the last pass read a prompt, or had more or fewer requests, every width is a change: any is free."""
@@ -183,10 +182,11 @@ class AdaptiveSchedule:
 
     def _with_width(self, requests: int, context: int, per_token: float = 0.0) -> Callable[[int], float]:
         """Seconds of a round by its width."""
-        passes, rest = self.costs.at(context), self._rest_seconds.expected
+        passes, plain, judging = self.costs.at(context), self._rest(judged=False), self._rest(judged=True)
 
         def seconds(width: int) -> float:
             drafting = self._drafting(width - 1) if per_token else 0.0
+            rest = judging if width > 1 else plain
             return passes(requests * width) + rest + (per_token * (width - 1) if drafting is None else drafting)
 
         return seconds
@@ -202,7 +202,7 @@ class AdaptiveSchedule:
         if not self.costs.refine:
             return
         self._elapsed += record.target_seconds + record.draft_seconds + record.other_seconds
-        self._rest_seconds.observe(record.other_seconds)
+        self._rest.observe(record.other_seconds, judged=any(record.admitted))
         if not any(self._asked):
             return
         drafted = max((len(p.tokens) for p in record.proposals), default=0)
@@ -216,7 +216,8 @@ class AdaptiveSchedule:
 
     def _probe(self, slots: Seq[Slot], costly: Seq[int], lengths: list[int], per_token: float, context: int) -> None:
         """Draft a little for one request if the time lost by probes so far allows it."""
-        extra = self._round(len(slots) + 1, context) - self._round(len(slots), context) + per_token
+        plain, more = (self._round(len(slots) + rows, context, len(slots)) for rows in (0, 1))
+        extra = more - plain + per_token
         extra += 2 * self.costs.switch  # there and back
         if self._probed + extra <= PROBE_SHARE * self._elapsed:
             self._probed += extra

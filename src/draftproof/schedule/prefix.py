@@ -34,8 +34,9 @@ from draftproof.schedule.allocate import best_rows
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve, learn_pass
 from draftproof.schedule.fixed import LONGEST
+from draftproof.schedule.reach import ROUNDS, Reach
 from draftproof.schedule.renewal import Renewal
-from draftproof.schedule.seconds import DraftSeconds, Seconds
+from draftproof.schedule.seconds import DraftSeconds, RestSeconds, Seconds
 from draftproof.schedule.width import Width
 
 Form = Literal["causal", "budget"]
@@ -49,7 +50,7 @@ BELIEF = 8.0  # tokens' worth of belief that confidences are true, before anythi
 
 class PrefixSchedule:
     """longest: most tokens to draft. costs: the target's cost curve. draft_seconds: of drafting a round, if known.
-    measure_again: see `renewal`.
+    reach: rounds that decide how much of a block is drafted (`reach`). measure_again: see `renewal`.
 
     With costs that do not refine themselves (`CostCurve(refine=False)`) no clock is read: proofs and simulations.
     """
@@ -61,6 +62,7 @@ class PrefixSchedule:
         *,
         form: Form = "causal",
         draft_seconds: float | None = None,
+        reach: int = ROUNDS,
         measure_again: Callable[[], CostCurve] | None = None,
     ) -> None:
         if not 0 <= longest <= LONGEST:
@@ -74,13 +76,14 @@ class PrefixSchedule:
         self.form = form
         self.acceptance = Acceptance()
         self._block_seconds = Seconds(draft_seconds)
-        self._rest_seconds = Seconds()
+        self._rest = RestSeconds()
         self._elapsed = 0.0
         self._probed = 0.0
         self._probe_short = True  # a try of one token and a whole block in turn: what drafting costs by its length
         self._rows_per_request: float | None = None
         self._balance = _Balance()
         self._renewal = Renewal(measure_again)
+        self._reach = Reach(longest, reach)
         self._width = Width(longest, now=min(longest, FIRST) + 1)
         self._drafting = DraftSeconds()
         self._off: dict[int, str] = {}
@@ -98,9 +101,12 @@ class PrefixSchedule:
         return self._width.now if self.costs.switch else 0
 
     def lengths(self, slots: Seq[Slot]) -> list[int]:
-        """All of the block, or none of it where the rounds of late made fewer tokens a second than plain ones would."""
+        """As much of the block as is worth it (`reach`), or none of it where the rounds of late made fewer tokens a
+        second than plain ones would.
+        """
         self._renewal.join(slot.id for slot in slots)
-        caps = [min(self.longest, slot.room) for slot in slots]
+        most = self.longest if self.costs.switch else self._reach.now
+        caps = [min(most, slot.room) for slot in slots]
         if self.costs.switch and self._width.now > 1:
             return [min(cap, self._width.now - 1) for cap in caps]
         if not any(caps) or (self._balance.pays and not self.costs.switch):
@@ -140,31 +146,32 @@ class PrefixSchedule:
         learn_pass(self.costs, record, self.width)
         if self.costs.refine:
             self._elapsed += record.target_seconds + record.draft_seconds + record.other_seconds
-            self._rest_seconds.observe(record.other_seconds)
+            self._rest.observe(record.other_seconds, judged=any(record.admitted))
             if drafted:
                 self._block_seconds.observe(record.draft_seconds)
         if not drafted:
             return
+        self._reach.observe(max(record.admitted))
         drafting = self._block_seconds.expected
         rows = max(requests + sum(record.admitted), requests * self.width)
-        spent = self._round(rows, context) + drafting
+        spent = self._round(rows, context, requests) + drafting
         pairs = zip(record.proposals, record.admitted, strict=True)
         promised = sum(sum(islice(self._survivals(proposal), n)) for proposal, n in pairs)
-        self._balance.add(requests, promised, sum(record.accepted), spent, self._round(requests, context))
+        self._balance.add(requests, promised, sum(record.accepted), spent, self._round(requests, context, requests))
         if self.costs.switch:
             # The round is over: its confidences are history now.
             block = record.draft_seconds if self.costs.refine else drafting
             self._drafting.observe(max(len(p.tokens) for p in record.proposals), block)
             self._width.next(
                 [self._beyond(proposal) for proposal in record.proposals],
-                lambda width: self._round(requests * width, context) + (self._drafting(width - 1) or 0.0),
+                lambda width: self._round(requests * width, context, requests) + (self._drafting(width - 1) or 0.0),
                 self.costs.switch,
                 free=self.costs.changes(requests * self._width.now),  # the round read a prompt
             )
         elif self.form == "budget":
             # The round is over: all its confidences are history now, and searching them all is allowed.
             survivals = [list(self._survivals(proposal)) for proposal in record.proposals]
-            best = best_rows(survivals, lambda rows: self._round(rows, context) + drafting)
+            best = best_rows(survivals, lambda rows: self._round(rows, context, requests) + drafting)
             worth = sum(best.lengths) / requests
             self._rows_per_request = worth if self._rows_per_request is None else _blend(self._rows_per_request, worth)
 
@@ -185,12 +192,12 @@ class PrefixSchedule:
         requests = len(survivals)
         tokens: float = requests
         rows = requests
-        rate = tokens / (self._round(rows, context) + drafting)
+        rate = tokens / (self._round(rows, context, requests) + drafting)
         lengths = [0] * requests
         heap = _first_entries(survivals)
         while heap:
             survival, position, request = heapq.heappop(heap)
-            raised = (tokens - survival) / (self._round(rows + 1, context) + drafting)
+            raised = (tokens - survival) / (self._round(rows + 1, context, requests) + drafting)
             if not raised > rate:
                 break
             tokens, rows, rate = tokens - survival, rows + 1, raised
@@ -236,8 +243,8 @@ class PrefixSchedule:
             known.append(alive)
         return known
 
-    def _round(self, rows: int, context: int) -> float:
-        return self.costs.seconds(rows, context) + self._rest_seconds.expected
+    def _round(self, rows: int, context: int, requests: int) -> float:
+        return self.costs.seconds(rows, context) + self._rest(judged=rows > requests)
 
 
 @dataclass(slots=True)

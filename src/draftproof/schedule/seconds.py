@@ -37,6 +37,24 @@ class Seconds:
             self.value = seen if self.value is None else MEMORY * self.value + (1 - MEMORY) * seen
 
 
+class RestSeconds:
+    """What a round takes beside passes and drafting: less where no draft is verified."""
+
+    def __init__(self) -> None:
+        self._plain, self._judging = Seconds(), Seconds()
+
+    def observe(self, seconds: float, *, judged: bool) -> None:
+        """One more round. judged: drafts were verified in it."""
+        (self._judging if judged else self._plain).observe(seconds)
+
+    def __call__(self, *, judged: bool) -> float:
+        """Expected seconds; 0 until something was seen, and no difference before both were."""
+        plain, judging = self._plain.value, self._judging.value
+        if plain is None or judging is None:
+            return plain or judging or 0.0
+        return max(plain, judging) if judged else plain
+
+
 class DraftSeconds:
     """Seconds of drafting n tokens, as a line through what was seen of late: a block costs its pass whatever it holds.
 
