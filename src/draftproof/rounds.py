@@ -114,7 +114,10 @@ class Rounds:
     def _round(self, live: Seq[Sequence], events: list[Event]) -> None:
         started = perf_counter()
         slots = [self._slot(s) for s in live]
-        proposed = self._propose(live, slots)
+        lengths = self.schedule.lengths(slots)
+        _check_lengths(lengths, [slot.room for slot in slots], self.schedule.name)
+        drafting = perf_counter()  # what a schedule thinks about is no cost of its drafter
+        proposed = self._propose(live, lengths)
         drafted_by = perf_counter()
         admitted = self.schedule.admit(slots, proposed)
         _check_lengths(admitted, [len(p.tokens) for p in proposed], self.schedule.name)
@@ -143,8 +146,8 @@ class Rounds:
             emitted=[s.tokens[x.start :] for s, x in zip(live, settled, strict=True)],
             rows=sum(len(feed.tokens) for feed in feeds),
             target_seconds=scored - scoring + rolled - rolling,
-            draft_seconds=drafted_by - started + ended - rolled,
-            other_seconds=scoring - drafted_by + rolling - scored,
+            draft_seconds=drafted_by - drafting + ended - rolled,
+            other_seconds=drafting - started + scoring - drafted_by + rolling - scored,
         )
         self.schedule.observe(record)
         self._account(live, record, perf_counter() - started)
@@ -157,9 +160,7 @@ class Rounds:
         # One token of the budget is kept for the round's own (residual, bonus or plain) token.
         return Slot(s.id, len(s.tokens), s.remaining - 1, self.drafter.name)
 
-    def _propose(self, live: Seq[Sequence], slots: Seq[Slot]) -> list[Proposal]:
-        lengths = self.schedule.lengths(slots)
-        _check_lengths(lengths, [slot.room for slot in slots], self.schedule.name)
+    def _propose(self, live: Seq[Sequence], lengths: Seq[int]) -> list[Proposal]:
         wanting = [(i, s, n) for i, (s, n) in enumerate(zip(live, lengths, strict=True)) if n > 0]
         requests = [
             DraftRequest(s.id, s.tokens, s.prompt_length, n, DraftSampler(s, self._streams(s), self.verifier))
