@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -105,13 +106,39 @@ def test_every_policy_answers_the_same_prompts_with_the_same_seeds_and_keeps_wha
         made.append(engine)
         return engine
 
-    plan = LoadPlan(prompts=(ROUND, ROUND[:9]), concurrent=(3,), max_tokens=12, repeats=2)
+    plan = LoadPlan(prompts=(ROUND, ROUND[:9]), concurrent=(3,), max_tokens=12, answers=3, repeats=2)
     measure_load(plan, policies(2), build, target, clock=clock)
     assert len(made) == len(policies(2))
     first = made[0].asked  # type: ignore[attr-defined]
     assert [prompt for prompt, _ in first[:3]] == [ROUND, ROUND[:9], ROUND]
     assert [params.seed for _, params in first[3:]] == [1, 2, 3, 1001, 1002, 1003]  # after the one thrown away
     assert all(engine.asked == first for engine in made)  # type: ignore[attr-defined]
+
+
+def test_fewer_requests_at_a_time_come_in_more_groups(target: ClockedTarget, clock: FakeClock) -> None:
+    engines: list[Engine] = []
+
+    def build(schedule: Schedule) -> Engine:
+        engine = Engine(target, drafter=LookupDrafter(), schedule=schedule)
+        engine.asked = []  # type: ignore[attr-defined]
+        add = engine.add
+
+        def noting(prompt: object, params: Any) -> int:
+            engine.asked.append((len(engine.live), params.seed))  # type: ignore[attr-defined]
+            return add(prompt, params)  # type: ignore[arg-type]
+
+        engine.add = noting  # type: ignore[method-assign]
+        engines.append(engine)
+        return engine
+
+    plan = LoadPlan(prompts=(ROUND,), concurrent=(1, 2, 5), max_tokens=12, answers=4, repeats=1)
+    measure_load(plan, [Policy("fixed", 1)], build, target, clock=clock)
+    counted = [engine.asked[len(engine.asked) // 2 :] for engine in engines]  # type: ignore[attr-defined]
+    assert counted == [
+        [(0, 1), (0, 2), (0, 3), (0, 4)],
+        [(0, 1), (1, 2), (0, 3), (1, 4)],
+        [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)],
+    ]
 
 
 def test_passes_are_timed_on_as_many_sequences_as_there_are_requests(target: ClockedTarget, clock: FakeClock) -> None:
@@ -143,6 +170,7 @@ def test_a_failure_leaves_nothing_behind(target: ClockedTarget, clock: FakeClock
         {"concurrent": ()},
         {"concurrent": (0,)},
         {"repeats": 0},
+        {"answers": 0},
         {"max_tokens": 7},
         {"temperature": -1.0},
     ],

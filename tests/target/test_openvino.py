@@ -344,7 +344,7 @@ def test_a_truncated_ir_is_refused(tmp_path: Path, file: str) -> None:
 
 def test_activations_of_another_kind_are_refused(folder: Path) -> None:
     with pytest.raises(InvalidValue, match="activations='int4'"):
-        OpenVINOTarget.load(folder, threads=1, activations="int4")  # type: ignore[arg-type]
+        OpenVINOTarget.load(folder, threads=1, activations="int4", narrow=(5,))  # type: ignore[arg-type]
 
 
 def test_rows_that_depend_on_the_width_of_their_pass_are_refused(folder: Path) -> None:

@@ -34,14 +34,17 @@ from draftproof.target.base import Target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """prompts: ids, used in turn. max_tokens: of each request; a run ends where the first is near them. repeats: of
-    everything. seed: request i of repeat r uses seed + 1000 r + i.
+    """prompts: ids, used in turn. max_tokens: of each request; a group of requests ends where the first is near them.
+    answers: least number of a run; fewer requests at a time come in as many groups as that takes, one after another, so
+    that a few lucky texts decide no more about one request than about many. repeats: of everything. seed: request i of
+    repeat r uses seed + 1000 r + i.
     """
 
     prompts: tuple[tuple[int, ...], ...]
     temperature: float = 1.0
     concurrent: tuple[int, ...] = CONCURRENT
     max_tokens: int = 64
+    answers: int = 8
     repeats: int = 3
     seed: int = 1
 
@@ -50,8 +53,10 @@ class LoadPlan:
             raise InvalidValue("a run under load without prompts", "at least one, of at least one token")
         if not self.concurrent or any(n < 1 for n in self.concurrent):
             raise InvalidValue(f"{self.concurrent} requests at a time", "numbers >= 1, at least one")
-        if self.repeats < 1 or self.max_tokens < 8:
-            raise InvalidValue(f"{self.repeats} repeats of {self.max_tokens} tokens", "at least 1 of at least 8")
+        if self.repeats < 1 or self.answers < 1 or self.max_tokens < 8:
+            raise InvalidValue(
+                f"{self.repeats} repeats of {self.answers} answers of {self.max_tokens} tokens", "at least 1, 1 and 8"
+            )
         self.params(0, 0)
 
     def check_length(self, longest: int) -> None:
@@ -169,14 +174,22 @@ def measure_passes(
 
 
 def _run(engine: Engine, plan: LoadPlan, requests: int, repeat: int, longest: int, clock: Clock) -> _Window:
-    """Join all, read their prompts, and count rounds until one has no room left for a whole block."""
+    """Groups of requests, one after another, until there were answers enough."""
     window = _Window()
+    for first in range(0, plan.answers, requests):
+        _group(engine, plan, range(first, first + requests), max(repeat, 0), longest, clock, window)
+    return window
+
+
+def _group(
+    engine: Engine, plan: LoadPlan, which: range, repeat: int, longest: int, clock: Clock, window: _Window
+) -> None:
+    """Join all, read their prompts, and count rounds until one has no room left for a whole block."""
+    requests = len(which)
     watch = _Rows(window)
     joined: list[int] = []
     try:
-        joined += [
-            engine.add(plan.prompts[i % len(plan.prompts)], plan.params(max(repeat, 0), i)) for i in range(requests)
-        ]
+        joined += [engine.add(plan.prompts[i % len(plan.prompts)], plan.params(repeat, i)) for i in which]
         engine.round()
         engine.observers.append(watch)
         while len(engine.live) == requests and min(s.remaining for s in engine.live.values()) > longest:
@@ -191,7 +204,6 @@ def _run(engine: Engine, plan: LoadPlan, requests: int, repeat: int, longest: in
         for request in joined:
             if request in engine.live:
                 engine.cancel(request)
-    return window
 
 
 @dataclass(slots=True, eq=False)

@@ -1,5 +1,8 @@
 """The OpenVINO target: a stateful IR on the CPU, several sequences in one infer call, no torch.
 
+Short passes may have graphs of their own, compiled for one number of tokens, beside the one for any number; a pass takes
+the narrowest that it fits.
+
 Guarantees: rows of a sequence depend only on its own tokens; whether tokens come one by one, in drafts
 of any length, next to other sequences or after rollbacks changes a row by rounding only (about 1e-4 in
 logits): keys and values are kept in float32 and products computed in float32. Activations are 8-bit integers if asked
@@ -102,6 +105,8 @@ class OpenVINOTarget:
         """
         need("openvino")
         count = cap_threads(threads)
+        if activations not in LEAST:
+            raise InvalidValue(f"activations={activations!r}", f"one of {', '.join(LEAST)}")
         prepared = prepare(model, weights=weights, progress=progress)
         if narrow is not None and not all(LEAST[activations] <= tokens <= CHUNK for tokens in narrow):
             raise InvalidValue(f"narrow={narrow}", f"passes of {LEAST[activations]} to {CHUNK} tokens")

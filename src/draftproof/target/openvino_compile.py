@@ -79,13 +79,11 @@ def compile_graph(
     """Read, check, cut and compile the graph of a folder.
 
     tokens: of every pass. A graph of one shape runs without the checks that open shapes need at each of its steps: a
-    millisecond of seven on SmolLM2. Raises InvalidValue (no such layer or kind of activations), Unsupported (the graph
-    lacks something), ModelFileError (unreadable files).
+    millisecond of seven on SmolLM2. Raises InvalidValue (no such layer), Unsupported (the graph lacks something),
+    ModelFileError (unreadable files).
     """
     import openvino as ov
 
-    if activations not in GROUPS:
-        raise InvalidValue(f"activations={activations!r}", f"one of {', '.join(GROUPS)}")
     core = ov.Core()
     try:
         model = core.read_model(prepared.folder / MODEL)
