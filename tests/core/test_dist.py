@@ -36,13 +36,15 @@ def test_residual_equals_its_dense_twin(pair):
     p, q = pair
     rest = residual(p, q)  # first: `dense` divides weights by their total
     z = rule.reject_prob(p.dense(), q.dense())
-    if rest is None:
-        assert z == 0
-    else:
-        wanted = rule.residual(p.dense(), q.dense())
-        assert np.allclose(rest.dense().astype(float), wanted.astype(float), atol=1e-15)
-        if p.probs.dtype == object and q.probs.dtype != np.float64 and p.token is None:
-            assert (rest.dense() == wanted).all()
+    exact = p.probs.dtype == object and q.probs.dtype != np.float64
+    if z <= (0 if exact else 1e-12):  # weights with a total are divided in another order: such a mass is rounding
+        assert rest is None or not exact
+        return
+    assert rest is not None
+    wanted = rule.residual(p.dense(), q.dense())
+    assert np.allclose(rest.dense().astype(float), wanted.astype(float), atol=1e-15)
+    if exact and p.token is None:
+        assert (rest.dense() == wanted).all()
 
 
 @given(pairs, st.fractions(0, 1))

@@ -14,6 +14,7 @@ from draftproof.schedule.allocate import best_rows
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.prefix import Form, PrefixSchedule
+from draftproof.schedule.reach import FIRST
 
 CURVES = [{1: 1.0, 2: 1.2, 4: 1.5}, {1: 1.0, 2: 2.0, 3: 2.05, 4: 2.1, 5: 4.0, 8: 4.2}, {1: 1.0}]
 CONFIDENCE = st.sampled_from([0.0, 0.25, 0.5, 0.8, 0.9, 1.0])
@@ -160,11 +161,13 @@ def test_a_confidence_that_is_no_probability_is_refused_when_it_is_revealed() ->
 
 def test_a_drafter_that_does_not_pay_is_switched_off_with_its_figures() -> None:
     schedule = PrefixSchedule(CostCurve({1: 1.0, 9: 5.0}, refine=False), 4, draft_seconds=0.5)
-    assert schedule.lengths(_slots(1)) == [4]
-    for _ in range(5):
-        proposal = _proposal([0.1] * 4)
+    asked = []
+    for _ in range(2 * FIRST + 1):  # by then it is known how much of a block would be best, and that was tried
+        asked += schedule.lengths(_slots(1))
+        proposal = _proposal([0.1] * asked[-1])
         admitted = schedule.admit(_slots(1), [proposal])
         schedule.observe(RoundRecord(_slots(1), [proposal], admitted, [0], [[0]], 1, 1.0, 0.5, 0.0))
+    assert asked == [4, 2] * (FIRST - 1) + [4, 1, 0]
     assert schedule.lengths(_slots(1)) == [0]
     assert "does not pay: 0.667 tokens a second with it, 1 without" in (schedule.off_reason(0) or "")
     schedule.forget(0)
@@ -181,7 +184,7 @@ def test_it_is_tried_again_within_a_hundredth_of_all_time() -> None:
         admitted = schedule.admit(_slots(1), [proposal])
         seconds = 0.5 if n else 0.0
         schedule.observe(RoundRecord(_slots(1), [proposal], admitted, [0], [[0]], 1 + admitted[0], 1.0, seconds, 0.0))
-    assert 5 <= tried <= 12  # a hundredth of 500 seconds is ten tries of half a second
+    assert 2 * FIRST + 5 <= tried <= 2 * FIRST + 12  # a hundredth of 500 seconds is ten tries of half a second
 
 
 @pytest.mark.parametrize("bad", [{"longest": -1}, {"longest": 65}, {"form": "greedy"}, {"draft_seconds": -1.0}])

@@ -112,11 +112,12 @@ def test_a_senseless_length_is_refused(longest):
 class Machine:
     """A machine with known costs and a drafter with known acceptance; drives a schedule as the engine does.
 
-    Point-mass proposals of `longest` tokens each round (or of a sampled drafter with a cost per token).
+    Point-mass proposals of `longest` tokens each round (or of a sampled drafter with a cost per token, and of a block).
     """
 
-    def __init__(self, curve, acceptance, *, draft_seconds=0.0, sampled=False, longest=8):
+    def __init__(self, curve, acceptance, *, draft_seconds=0.0, block_seconds=0.0, sampled=False, longest=8):
         self.curve, self.acceptance, self.draft_seconds, self.sampled = curve, acceptance, draft_seconds, sampled
+        self.block_seconds = block_seconds
         self.schedule = AdaptiveSchedule(CostCurve(curve.points), longest)
         self.random = np.random.default_rng(0)
         self.seconds, self.tokens, self.rounds, self.admitted = 0.0, 0, 0, []
@@ -132,7 +133,8 @@ class Machine:
             accepted += 1
         hit = accepted == admitted and self.random.random() < self.acceptance
         emitted = [7] * accepted + [7 if hit else 8]
-        target, draft = self.curve.seconds(1 + admitted), self.draft_seconds * length
+        target = self.curve.seconds(1 + admitted)
+        draft = self.draft_seconds * length + (self.block_seconds if length else 0.0)
         self.schedule.observe(
             RoundRecord(slots, [proposal], [admitted], [accepted], [emitted], 1 + admitted, target, draft, 0.0)
         )
@@ -195,6 +197,13 @@ def test_a_costly_drafter_that_was_off_is_probed_and_comes_back():
     machine.acceptance = 0.95
     machine.run(5000)
     assert np.mean(machine.admitted[-50:]) > 1
+
+
+def test_a_drafter_of_blocks_whose_first_token_is_the_dear_one_is_asked_for_as_many_as_pay():
+    level = CostCurve({1: 6.0, 5: 6.0, 9: 9.0}, refine=False)
+    machine = Machine(level, 0.5, draft_seconds=0.15, block_seconds=1.2, sampled=True)
+    machine.run(1000)
+    assert np.mean(machine.admitted[-200:]) > 2.7  # 4 makes 0.2484 tokens a second, 3 0.2451, 2 0.2333
 
 
 def test_admission_does_not_look_at_tokens():

@@ -8,30 +8,55 @@ from draftproof.draft.base import Proposal
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.prefix import PrefixSchedule
-from draftproof.schedule.reach import ROUNDS, Reach
+from draftproof.schedule.reach import FIRST, ROUNDS, Reach
 from draftproof.schedule.seconds import RestSeconds
 
 
-def test_the_whole_block_is_drafted_until_enough_was_seen_and_then_what_was_verified_of_late() -> None:
-    reach, drafted = Reach(5), []
-    for _ in range(3 * (ROUNDS + 1)):
-        drafted.append(reach.now)
-        reach.observe(min(reach.now, 2))
-    assert drafted == [5] * ROUNDS + [2] + [5] + [2] * ROUNDS + [5] + [2] * ROUNDS
+def run(reach: Reach, rounds: int, made: list[tuple[float, float]]) -> list[int]:
+    """What was drafted in so many rounds, where shorter blocks would have made these tokens in these seconds."""
+    drafted = []
+    for _ in range(rounds):
+        drafted.append(reach.ask())
+        if reach.whole:
+            reach.observe(made)
+        else:
+            reach.passed()
+    return drafted
 
 
-def test_a_longer_prefix_counts_for_as_many_rounds_and_one_token_is_always_drafted() -> None:
-    reach = Reach(5, rounds=4)
-    for verified in (0, 0, 0, 0):
-        reach.observe(verified)
-    assert reach.now == 1
-    for expected, verified in ((1, 0), (5, 4), (4, 0), (4, 1), (4, 0), (4, 0), (5, 0), (1, 0)):
-        assert reach.now == expected
-        reach.observe(verified)
+def test_the_whole_block_is_drafted_at_first_and_then_the_length_that_made_most() -> None:
+    drafted = run(Reach(5), 4 * ROUNDS, [(1.5, 7.0), (1.8, 7.2), (1.85, 7.5), (1.86, 7.7), (1.87, 7.9)])
+    assert drafted[: 2 * FIRST] == [5, 3] * (FIRST - 1) + [5, 2]
+    assert drafted[2 * FIRST :][: 2 * ROUNDS] == [2] * (ROUNDS - 1) + [5] + [2] * ROUNDS
 
 
-def test_the_prefix_schedule_asks_for_no_more_than_that() -> None:
-    schedule = PrefixSchedule(CostCurve({1: 10.0, 6: 15.0}, refine=False), 5, draft_seconds=0.0, reach=1)
+def test_other_rounds_change_the_length() -> None:
+    reach = Reach(3, rounds=2)
+    assert run(reach, 3, [(1.5, 7.0), (1.5, 7.2), (1.5, 7.5)]) == [3, 2, 3]
+    assert run(reach, 12, [(1.5, 7.0), (1.9, 7.2), (2.4, 7.5)]) == [1, 1] + [3] * 10
+
+
+def test_a_drafter_of_shorter_blocks_than_were_asked_for_is_not_asked_for_more() -> None:
+    assert run(Reach(8, rounds=1), 4, [(1.5, 7.0), (1.9, 7.2)]) == [8, 2, 8, 2]
+    assert run(Reach(8, rounds=1), 3, []) == [8, 1, 8]
+    assert Reach(0).ask() == 0
+
+
+def test_a_whole_block_that_is_due_waits_until_it_can_be_afforded() -> None:
+    reach = Reach(5, rounds=2)
+    made = [(1.5, 7.0), (1.8, 7.2), (1.85, 7.5), (1.86, 7.7), (1.87, 7.9)]
+    run(reach, 3, made)
+    assert [reach.ask(afford=False) or reach.passed() for _ in range(5)] == [2] * 5
+    for _ in range(5):
+        reach.passed()
+    assert reach.ask(afford=False) == 2
+    assert not reach.whole
+    assert reach.ask() == 5
+    assert reach.whole
+
+
+def test_the_prefix_schedule_asks_for_what_its_past_confidences_were_worth() -> None:
+    schedule = PrefixSchedule(CostCurve({1: 10.0, 6: 15.0}, refine=False), 5, draft_seconds=0.5, reach=1)
     slots = [Slot(0, 10, 20, "d")]
     asked = []
     for _ in range(4):

@@ -105,8 +105,9 @@ class AdaptiveSchedule:
             most = self._next_width(survivals, self._with_width(len(slots), context, per_token)) - 1
             best_lengths = tuple(min(most, cap) for cap in caps)
         else:
+            drafting = self._drafts(per_token)
             best_lengths = best_block(
-                survivals, lambda rows, longest: self._round(rows, context, len(slots)) + per_token * longest
+                survivals, lambda rows, longest: self._round(rows, context, len(slots)) + drafting(longest)
             ).lengths
         lengths = [best_lengths[i] if i in costly else caps[i] for i in range(len(slots))]
         if not any(lengths[i] for i in costly):
@@ -183,11 +184,19 @@ class AdaptiveSchedule:
     def _with_width(self, requests: int, context: int, per_token: float = 0.0) -> Callable[[int], float]:
         """Seconds of a round by its width."""
         passes, plain, judging = self.costs.at(context), self._rest(judged=False), self._rest(judged=True)
+        drafting = self._drafts(per_token)
 
         def seconds(width: int) -> float:
-            drafting = self._drafting(width - 1) if per_token else 0.0
-            rest = judging if width > 1 else plain
-            return passes(requests * width) + rest + (per_token * (width - 1) if drafting is None else drafting)
+            return passes(requests * width) + (judging if width > 1 else plain) + drafting(width - 1)
+
+        return seconds
+
+    def _drafts(self, per_token: float) -> Callable[[int], float]:
+        """Seconds of drafting so many tokens: a block is dear for its first one. per_token: until seen; 0: free."""
+
+        def seconds(tokens: int) -> float:
+            known = self._drafting(tokens) if per_token else 0.0
+            return per_token * tokens if known is None else known
 
         return seconds
 

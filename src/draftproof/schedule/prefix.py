@@ -41,6 +41,7 @@ from draftproof.schedule.width import Width
 
 Form = Literal["causal", "budget"]
 PROBE_SHARE = 0.01  # of all time, spent on trying a drafter that is switched off
+WHOLE_SHARE = 0.003  # of all time, spent on drafting more of a block than is best, to see it
 MEMORY = 0.9  # weight kept by the running average of rows
 KEPT = 0.95  # weight of a round one round later in the balance: about the last 20 decide
 FIRST = 3  # tokens drafted at first, where a width is kept
@@ -79,13 +80,15 @@ class PrefixSchedule:
         self._rest = RestSeconds()
         self._elapsed = 0.0
         self._probed = 0.0
+        self._explored = 0.0
         self._probe_short = True  # a try of one token and a whole block in turn: what drafting costs by its length
         self._rows_per_request: float | None = None
         self._balance = _Balance()
         self._renewal = Renewal(measure_again)
         self._reach = Reach(longest, reach)
         self._width = Width(longest, now=min(longest, FIRST) + 1)
-        self._drafting = DraftSeconds()
+        self._drafting = DraftSeconds()  # of late, for widths
+        self._by_token = DraftSeconds(level=1.0, memory=LONG)  # what a block's end costs, if it costs anything
         self._off: dict[int, str] = {}
 
     @property
@@ -105,11 +108,12 @@ class PrefixSchedule:
         second than plain ones would.
         """
         self._renewal.join(slot.id for slot in slots)
-        most = self.longest if self.costs.switch else self._reach.now
+        most = self.longest if self.costs.switch else self._ask()
         caps = [min(most, slot.room) for slot in slots]
         if self.costs.switch and self._width.now > 1:
             return [min(cap, self._width.now - 1) for cap in caps]
-        if not any(caps) or (self._balance.pays and not self.costs.switch):
+        pays = self._balance.pays or not self._reach.known
+        if not any(caps) or (pays and not self.costs.switch):
             return caps
         drafting = self._block_seconds.expected
         extra = drafting + 2 * self.costs.switch
@@ -151,17 +155,27 @@ class PrefixSchedule:
                 self._block_seconds.observe(record.draft_seconds)
         if not drafted:
             return
-        self._reach.observe(max(record.admitted))
-        drafting = self._block_seconds.expected
+        longest = max(len(p.tokens) for p in record.proposals)
+        block = record.draft_seconds if self.costs.refine else self._block_seconds.expected
+        for line in (self._drafting, self._by_token):
+            line.observe(longest, block)
+        drafting = self._by_token(longest) or self._block_seconds.expected
+        before = self._reach.known and self._reach.choice
+        if self._reach.whole:
+            self._reach.observe(self._by_length(record))
+        else:
+            self._reach.passed()
+        if self._reach.known and self._reach.choice != before:
+            self._balance.forget()
         rows = max(requests + sum(record.admitted), requests * self.width)
         spent = self._round(rows, context, requests) + drafting
         pairs = zip(record.proposals, record.admitted, strict=True)
         promised = sum(sum(islice(self._survivals(proposal), n)) for proposal, n in pairs)
-        self._balance.add(requests, promised, sum(record.accepted), spent, self._round(requests, context, requests))
+        self._balance.trust(promised, sum(record.accepted))
+        if self.costs.switch or not self._reach.whole or self._reach.choice == self.longest:
+            self._balance.add(requests, promised, spent, self._round(requests, context, requests))
         if self.costs.switch:
             # The round is over: its confidences are history now.
-            block = record.draft_seconds if self.costs.refine else drafting
-            self._drafting.observe(max(len(p.tokens) for p in record.proposals), block)
             self._width.next(
                 [self._beyond(proposal) for proposal in record.proposals],
                 lambda width: self._round(requests * width, context, requests) + (self._drafting(width - 1) or 0.0),
@@ -234,6 +248,27 @@ class PrefixSchedule:
                 alive = alive * confidence
             yield alive
 
+    def _ask(self) -> int:
+        """How much of a block to draft; a whole one, to see more of it, costs at most a share of all time."""
+        extra = (self._by_token(self.longest) or 0.0) - (self._by_token(self._reach.choice) or 0.0)
+        most = self._reach.ask(afford=self._explored + extra <= WHOLE_SHARE * self._elapsed)
+        if self._reach.whole and self._reach.known:
+            self._explored += extra
+        return most
+
+    def _by_length(self, record: RoundRecord) -> list[tuple[float, float]]:
+        """Expected tokens and seconds of a past round, had 1, 2, ... tokens been drafted; what was not verified would
+        not have been.
+        """
+        requests, context, kept = len(record.slots), _context(record.slots), self._balance.kept
+        rows = [list(islice(self._survivals(p), n)) for p, n in zip(record.proposals, record.admitted, strict=True)]
+        tokens, verified, made = float(requests), requests, list[tuple[float, float]]()
+        for k in range(max(len(p.tokens) for p in record.proposals)):
+            column = [row[k] for row in rows if k < len(row)]
+            tokens, verified = tokens + kept * sum(column), verified + len(column)
+            made.append((tokens, self._round(verified, context, requests) + (self._by_token(k + 1) or 0.0)))
+        return made
+
     def _beyond(self, proposal: Proposal) -> list[float]:
         """Survivals of a past proposal, as many as were kept of such promises, continued to the longest draft."""
         known = [self._balance.kept * a for a in self._survivals(proposal)]
@@ -263,13 +298,21 @@ class _Balance:
     long_promised: float = 0.0
     long_accepted: float = 0.0
 
-    def add(self, requests: int, promised: float, accepted: int, seconds: float, plain_seconds: float) -> None:
+    def trust(self, promised: float, accepted: int) -> None:
+        """Learn how much of promises is kept."""
+        self.long_promised = LONG * self.long_promised + promised
+        self.long_accepted = LONG * self.long_accepted + accepted
+
+    def add(self, requests: int, promised: float, seconds: float, plain_seconds: float) -> None:
+        """One more round that drafted."""
         self.plain_tokens = KEPT * self.plain_tokens + requests
         self.promised = KEPT * self.promised + promised
         self.seconds = KEPT * self.seconds + seconds
         self.plain_seconds = KEPT * self.plain_seconds + plain_seconds
-        self.long_promised = LONG * self.long_promised + promised
-        self.long_accepted = LONG * self.long_accepted + accepted
+
+    def forget(self) -> None:
+        """From now on other lengths are drafted: what these brought says nothing of them."""
+        self.plain_tokens = self.promised = self.seconds = self.plain_seconds = 0.0
 
     @property
     def kept(self) -> float:

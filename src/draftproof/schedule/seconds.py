@@ -58,10 +58,12 @@ class RestSeconds:
 class DraftSeconds:
     """Seconds of drafting n tokens, as a line through what was seen of late: a block costs its pass whatever it holds.
 
-    Before lengths have differed, LEVEL of the cost is taken not to depend on them. None until something was seen.
+    Before lengths have differed, `level` of the cost is taken not to depend on them. memory: weight kept when a round
+    adds its own. None until something was seen.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, level: float = LEVEL, memory: float = LINE_MEMORY) -> None:
+        self._level, self._memory = level, memory
         self._hiccups = _Hiccups()
         self._count = self._x = self._y = self._xx = self._xy = 0.0
 
@@ -69,11 +71,11 @@ class DraftSeconds:
         """A round drafted so many tokens in all of its longest block."""
         if not self._hiccups.usual(self(tokens), seconds):
             return
-        self._count = LINE_MEMORY * self._count + 1
-        self._x = LINE_MEMORY * self._x + tokens
-        self._y = LINE_MEMORY * self._y + seconds
-        self._xx = LINE_MEMORY * self._xx + tokens * tokens
-        self._xy = LINE_MEMORY * self._xy + tokens * seconds
+        self._count = self._memory * self._count + 1
+        self._x = self._memory * self._x + tokens
+        self._y = self._memory * self._y + seconds
+        self._xx = self._memory * self._xx + tokens * tokens
+        self._xy = self._memory * self._xy + tokens * seconds
 
     def __call__(self, tokens: int) -> float | None:
         """Expected seconds; 0 for no tokens."""
@@ -81,7 +83,7 @@ class DraftSeconds:
             return 0.0 if self._count else None
         x, y = self._x / self._count, self._y / self._count
         spread, together = self._xx / self._count - x * x, self._xy / self._count - x * y
-        believed = (1 - LEVEL) * y / x
+        believed = (1 - self._level) * y / x
         slope = (together + DOUBT * believed) / (max(spread, 0.0) + DOUBT)
         return y + min(max(slope, 0.0), y / x) * (tokens - x)
 

@@ -1,7 +1,7 @@
 """The OpenVINO target: a stateful IR on the CPU, several sequences in one infer call, no torch.
 
-Short passes may have graphs of their own, compiled for one number of tokens, beside the one for any number; a pass takes
-the narrowest that it fits.
+Short passes may have graphs of their own, compiled for one number of tokens, beside the one for any number; a pass
+takes the narrowest that it fits.
 
 Guarantees: rows of a sequence depend only on its own tokens; whether tokens come one by one, in drafts
 of any length, next to other sequences or after rollbacks changes a row by rounding only (about 1e-4 in
