@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from draftproof.bench import load
 from draftproof.bench.load import LoadPlan, measure_load, measure_passes
-from draftproof.bench.load_report import LoadReport, of_best_fixed, save_plot, table
+from draftproof.bench.load_report import LoadReport, error_of_best_fixed, of_best_fixed, save_plot, table
 from draftproof.bench.policies import LoadPoint, Policy, policies
 from draftproof.bench.profile import Profile
 from draftproof.bench.report import Machine
@@ -217,9 +217,27 @@ def test_json_holds_every_figure_of_the_table() -> None:
         "tokens_per_round": 1.5,
         "rows_per_round": 16.0,
         "of_best_fixed": 1.25,
+        "of_best_fixed_error": None,
+        "tokens_per_second_by_repeat": [],
     }
     assert of_best_fixed(report.points, report.points[0]) == pytest.approx(0.625)
     assert table(report).row_count == 6
+
+
+def test_the_error_of_a_ratio_is_of_the_ratios_within_repeats() -> None:
+    """A machine that becomes slower by half moves no ratio."""
+
+    def point(policy: str, *rates: float) -> LoadPoint:
+        mean = sum(rates) / len(rates)
+        return LoadPoint(
+            policy=policy, requests=1, throughput=mean, error=1.0, tokens_per_round=1, rows_per_round=1, rates=rates
+        )
+
+    points = [point("plain", 5.0, 4.0, 3.0), point("fixed 1", 10.0, 8.0, 5.0), point("prefix", 11.0, 8.8, 5.5)]
+    assert of_best_fixed(points, points[2]) == pytest.approx(1.1)
+    assert error_of_best_fixed(points, points[2]) == pytest.approx(0, abs=1e-12)
+    assert error_of_best_fixed(points, points[0]) == pytest.approx(0.1 / 3)
+    assert error_of_best_fixed(points[:1], point("prefix", 1.0)) is None
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.svg"])

@@ -118,6 +118,7 @@ class Machine:
     def __init__(self, curve, acceptance, *, draft_seconds=0.0, block_seconds=0.0, sampled=False, longest=8):
         self.curve, self.acceptance, self.draft_seconds, self.sampled = curve, acceptance, draft_seconds, sampled
         self.block_seconds = block_seconds
+        self.proposed = 0
         self.schedule = AdaptiveSchedule(CostCurve(curve.points), longest)
         self.random = np.random.default_rng(0)
         self.seconds, self.tokens, self.rounds, self.admitted = 0.0, 0, 0, []
@@ -128,6 +129,7 @@ class Machine:
         q = [None] * length if not self.sampled else [object()] * length
         proposal = Proposal([7] * length, q if self.sampled else None, "d") if length else Proposal()
         (admitted,) = self.schedule.admit(slots, [proposal])
+        self.proposed = length
         accepted = 0
         while accepted < admitted and self.random.random() < self.acceptance:
             accepted += 1
@@ -189,6 +191,23 @@ def test_it_comes_back_when_drafts_become_good_again():
     machine.run(400)
     assert machine.admitted[-1] > 0
     assert machine.schedule.off_reason(0) is None
+
+
+def test_a_free_drafter_that_is_hardly_ever_right_is_asked_in_one_round_of_four_until_a_proposal_is_verified():
+    machine = Machine(CURVE, 0.0)
+    machine.run(200)
+    proposed = []
+    for _ in range(40):
+        machine.round()
+        proposed.append(machine.proposed)
+    assert proposed.count(0) == 30
+    machine.acceptance = 0.9
+    machine.run(machine.tokens + 400)
+    assert machine.admitted[-1] > 0
+    before = machine.rounds
+    while machine.rounds < before + 10:
+        machine.round()
+        assert machine.proposed > 0
 
 
 def test_a_costly_drafter_that_was_off_is_probed_and_comes_back():

@@ -226,6 +226,7 @@ def _point(policy: str, requests: int, runs: Seq[_Window]) -> LoadPoint:
         error=statistics.stdev(rates) / math.sqrt(len(rates)) if len(rates) > 1 else None,
         tokens_per_round=sum(run.tokens for run in runs) / rounds / requests,
         rows_per_round=sum(run.rows for run in runs) / rounds,
+        rates=tuple(rates),
     )
 
 

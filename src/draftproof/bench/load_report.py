@@ -7,6 +7,8 @@ What it does not do: measure.
 from __future__ import annotations
 
 import dataclasses
+import math
+import statistics
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +57,8 @@ class LoadReport:
                     "tokens_per_round": point.tokens_per_round,
                     "rows_per_round": point.rows_per_round,
                     "of_best_fixed": of_best_fixed(self.points, point),
+                    "of_best_fixed_error": error_of_best_fixed(self.points, point),
+                    "tokens_per_second_by_repeat": list(point.rates),
                 }
                 for point in self.points
             ],
@@ -68,8 +72,21 @@ class LoadReport:
 
 def of_best_fixed(points: Seq[LoadPoint], point: LoadPoint) -> float:
     """Throughput over the best of plain decoding and all fixed lengths with as many requests."""
-    best = max(p.throughput for p in points if p.requests == point.requests and is_fixed(p))
-    return point.throughput / best
+    return point.throughput / _best_fixed(points, point).throughput
+
+
+def error_of_best_fixed(points: Seq[LoadPoint], point: LoadPoint) -> float | None:
+    """Standard error of `of_best_fixed`, from the ratios within each repeat: a machine that becomes slower from one
+    repeat to the next does not count. None for fewer than two repeats.
+    """
+    pairs = zip(point.rates, _best_fixed(points, point).rates, strict=False)
+    ratios = [rate / best for rate, best in pairs]
+    return statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else None
+
+
+def _best_fixed(points: Seq[LoadPoint], point: LoadPoint) -> LoadPoint:
+    among = [p for p in points if p.requests == point.requests and is_fixed(p)]
+    return max(among, key=lambda p: p.throughput)
 
 
 def is_fixed(point: LoadPoint) -> bool:
@@ -80,7 +97,17 @@ def is_fixed(point: LoadPoint) -> bool:
 def table(report: LoadReport) -> Table:
     """One line a policy and concurrency."""
     found = Table(title=report.title, box=box.SIMPLE, title_justify="left")
-    for heading in ("requests", "policy", "tokens/s", "+-", "each", "tokens/round", "rows/round", "x best fixed"):
+    for heading in (
+        "requests",
+        "policy",
+        "tokens/s",
+        "+-",
+        "each",
+        "tokens/round",
+        "rows/round",
+        "x best fixed",
+        "+- ",
+    ):
         found.add_column(heading, justify="left" if heading == "policy" else "right")
     for requests in report.requests:
         for point in report.points:
@@ -95,6 +122,7 @@ def table(report: LoadReport) -> Table:
                 f"{point.tokens_per_round:.2f}",
                 f"{point.rows_per_round:.1f}",
                 f"{of_best_fixed(report.points, point):.3f}",
+                "" if (error := error_of_best_fixed(report.points, point)) is None else f"{error:.3f}",
             )
         found.add_section()
     return found

@@ -65,7 +65,8 @@ class LoadPoint:
     """One policy with so many requests at a time.
 
     throughput: tokens a second of all requests together; error: its standard error, 0 where it is exact, None where it
-    is not known. tokens_per_round: of one request. rows_per_round: of the target's passes, all requests.
+    is not known. tokens_per_round: of one request. rows_per_round: of the target's passes, all requests. rates: the
+    throughput of each repeat, where there were repeats in which policies took turns.
     """
 
     policy: str
@@ -74,6 +75,7 @@ class LoadPoint:
     error: float | None
     tokens_per_round: float
     rows_per_round: float
+    rates: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.requests < 1 or not self.throughput > 0 or (self.error is not None and not self.error >= 0):

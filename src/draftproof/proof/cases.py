@@ -19,7 +19,7 @@ from draftproof.proof.engine_law import engine_law, target_law
 from draftproof.proof.toys import DRAFTERS, PROMPT, toy_model, toy_target
 from draftproof.registry import make_verifier
 from draftproof.sampling.params import SamplingParams
-from draftproof.schedule.adaptive import AdaptiveSchedule
+from draftproof.schedule.adaptive import IDLE, AdaptiveSchedule
 from draftproof.schedule.base import Schedule
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import FixedSchedule
@@ -34,9 +34,10 @@ LEVEL_ROWS, DEAR_CHANGE = {1: 1.0, 2: 1.05, 4: 1.3}, 0.4
 FREE_DRAFTS = {"lookup": 0.0, "suffix": 0.0, "retrieval": 0.0, "mixed": 0.0}
 
 
-def _adaptive(points: dict[int, float], switch: float = 0.0) -> Callable[[int], Schedule]:
+def _adaptive(points: dict[int, float], switch: float = 0.0, idle: int = IDLE) -> Callable[[int], Schedule]:
     def make(length: int) -> Schedule:
-        return AdaptiveSchedule(CostCurve(points, refine=False, switch=switch), length, draft_seconds=FREE_DRAFTS)
+        costs = CostCurve(points, refine=False, switch=switch)
+        return AdaptiveSchedule(costs, length, draft_seconds=FREE_DRAFTS, idle=idle)
 
     return make
 
@@ -45,6 +46,7 @@ SCHEDULES: dict[str, Callable[[int], Schedule]] = {
     "fixed": FixedSchedule,
     "adaptive": _adaptive(CHEAP_ROWS),
     "adaptive, dear rows": _adaptive(DEAR_ROWS),
+    "adaptive, seldom asked": _adaptive(DEAR_ROWS, idle=1),
     "adaptive, dear changes": _adaptive(LEVEL_ROWS, DEAR_CHANGE),
 }
 VOCABULARIES = (2, 3, 4)

@@ -2,8 +2,9 @@
 
 What it is for: speculation that never loses. It weighs the machine's own cost curve against the acceptance seen in
 past rounds, per drafter, match stratum and position; where no length pays it verifies nothing, which costs what plain
-decoding costs, and says why. On runtimes to which a pass of another shape is dear, it decides on a width for many
-rounds (`width`) instead of a length for each.
+decoding costs, and says why. A drafter of whose proposals none was worth verifying for a while is asked less often. On
+runtimes to which a pass of another shape is dear, it decides on a width for many rounds (`width`) instead of a length
+for each.
 
 Guarantees: non-anticipating. Lengths are functions of past rounds, measured seconds, and (for proposals) of their
 length and stratum, which are functions of committed tokens. When off, point-mass proposals are still made (they are
@@ -37,13 +38,16 @@ CHEAP = 0.015  # of a plain pass: drafters whose proposals cost less always prop
 POOLED = -1  # stratum under which all proposals of a (chain of) drafter(s) count, for deciding before drafting
 BELIEF = 1.0  # token's worth of belief in estimates, before anything was seen
 MEMORY = 0.9  # weight kept by the running averages of promises
+IDLE = 16  # proposals in a row that were not verified, after which a cheap drafter
+SELDOM = 4  # is asked in one round of so many
 
 
 class AdaptiveSchedule:
     """longest: most tokens to draft. costs: the target's cost curve on this machine.
 
     draft_seconds: what is known beforehand of seconds per drafted token, by drafter. measure_again: makes a new curve
-    when real rounds have disproved this one (`CostCurve.stale`); called only while no request is live.
+    when real rounds have disproved this one (`CostCurve.stale`); called only while no request is live. idle: rounds
+    with proposals of which none was verified, after which proposals are asked for in one round of SELDOM.
     """
 
     name = "adaptive"
@@ -54,10 +58,13 @@ class AdaptiveSchedule:
         longest: int = 8,
         *,
         draft_seconds: Mapping[str, float] | None = None,
+        idle: int = IDLE,
         measure_again: Callable[[], CostCurve] | None = None,
     ) -> None:
         if not 0 <= longest <= LONGEST:
             raise InvalidValue(f"draft length {longest}", f"0 to {LONGEST}; 0 is plain decoding")
+        if idle < 1:
+            raise InvalidValue(f"idle={idle}", "at least 1")
         self.costs = costs
         self.longest = longest
         self.acceptance = Acceptance()
@@ -70,6 +77,7 @@ class AdaptiveSchedule:
         self._drafting = DraftSeconds()
         self._promises = _Promises()
         self._asked: list[int] = []  # tokens that this round's drafter was asked for, by request
+        self._idle_after, self._idle = idle, 0  # rounds in a row that verified nothing of what was proposed
         self._rest = RestSeconds()
         self._elapsed = 0.0
         self._probed = 0.0
@@ -92,7 +100,8 @@ class AdaptiveSchedule:
         caps = [min(self.longest, slot.room) for slot in slots]
         costly = [i for i, slot in enumerate(slots) if caps[i] and not self._cheap(slot)]
         if not costly:
-            return caps
+            # What a drafter costs that is hardly ever right is asking it.
+            return caps if self._idle < self._idle_after or self._idle % SELDOM == 0 else [0] * len(slots)
         context = max(slot.length for slot in slots)
         per_token = max(self._draft_seconds[slots[i].drafter].expected for i in costly)
         survivals = [
@@ -141,6 +150,9 @@ class AdaptiveSchedule:
         learn_pass(self.costs, record, self.width)
         if any(record.admitted):
             self._promises.settle(sum(record.accepted))
+            self._idle = 0
+        elif any(p.tokens for p in record.proposals) or self._idle >= self._idle_after:
+            self._idle += 1
         for i, proposal in enumerate(record.proposals):
             verified, accepted = record.admitted[i], record.accepted[i]
             whole = accepted == verified and len(record.emitted[i]) == verified + 1

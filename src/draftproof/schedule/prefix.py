@@ -14,6 +14,7 @@ from the confidences of earlier rounds, and this round's largest survivals fill 
 
 Where a pass of another shape than the last one is dear, both forms verify as many tokens as fit in a width that past
 rounds have decided (`width`), and draft no more than that. What a wider one would make follows from past acceptance.
+Elsewhere they draft as much of a block as would have made most in past rounds (`reach`).
 
 Source: dspark.md, "Scheduler"; arXiv:2607.05147.
 """
@@ -23,7 +24,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
@@ -31,6 +31,7 @@ from draftproof.draft.base import Proposal
 from draftproof.errors import BadProposal, InvalidValue
 from draftproof.schedule.acceptance import Acceptance
 from draftproof.schedule.allocate import best_rows
+from draftproof.schedule.balance import LONG, Balance
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve, learn_pass
 from draftproof.schedule.fixed import LONGEST
@@ -43,10 +44,7 @@ Form = Literal["causal", "budget"]
 PROBE_SHARE = 0.01  # of all time, spent on trying a drafter that is switched off
 WHOLE_SHARE = 0.003  # of all time, spent on drafting more of a block than is best, to see it
 MEMORY = 0.9  # weight kept by the running average of rows
-KEPT = 0.95  # weight of a round one round later in the balance: about the last 20 decide
 FIRST = 3  # tokens drafted at first, where a width is kept
-LONG = 0.998  # the same for how far confidences are trusted: about the last 500 rounds
-BELIEF = 8.0  # tokens' worth of belief that confidences are true, before anything was seen
 
 
 class PrefixSchedule:
@@ -83,7 +81,7 @@ class PrefixSchedule:
         self._explored = 0.0
         self._probe_short = True  # a try of one token and a whole block in turn: what drafting costs by its length
         self._rows_per_request: float | None = None
-        self._balance = _Balance()
+        self._balance = Balance()
         self._renewal = Renewal(measure_again)
         self._reach = Reach(longest, reach)
         self._width = Width(longest, now=min(longest, FIRST) + 1)
@@ -162,6 +160,7 @@ class PrefixSchedule:
         drafting = self._by_token(longest) or self._block_seconds.expected
         before = self._reach.known and self._reach.choice
         if self._reach.whole:
+            self._explored += self._more_than(self._reach.choice) if self._reach.known else 0.0
             self._reach.observe(self._by_length(record))
         else:
             self._reach.passed()
@@ -250,11 +249,12 @@ class PrefixSchedule:
 
     def _ask(self) -> int:
         """How much of a block to draft; a whole one, to see more of it, costs at most a share of all time."""
-        extra = (self._by_token(self.longest) or 0.0) - (self._by_token(self._reach.choice) or 0.0)
-        most = self._reach.ask(afford=self._explored + extra <= WHOLE_SHARE * self._elapsed)
-        if self._reach.whole and self._reach.known:
-            self._explored += extra
-        return most
+        extra = self._more_than(self._reach.choice)
+        return self._reach.ask(afford=self._explored + extra <= WHOLE_SHARE * self._elapsed)
+
+    def _more_than(self, tokens: int) -> float:
+        """Seconds that drafting a whole block takes more than drafting so many tokens."""
+        return (self._by_token(self.longest) or 0.0) - (self._by_token(tokens) or 0.0)
 
     def _by_length(self, record: RoundRecord) -> list[tuple[float, float]]:
         """Expected tokens and seconds of a past round, had 1, 2, ... tokens been drafted; what was not verified would
@@ -280,58 +280,6 @@ class PrefixSchedule:
 
     def _round(self, rows: int, context: int, requests: int) -> float:
         return self.costs.seconds(rows, context) + self._rest(judged=rows > requests)
-
-
-@dataclass(slots=True)
-class _Balance:
-    """Tokens and seconds of the rounds that drafted, of late, and what plain rounds in their place would have given.
-
-    What a few rounds really brought is mostly luck, which would switch a drafter off that pays a little. So tokens are
-    what the confidences of late promised, times how much of such promises was kept over many rounds: the same mean, a
-    fraction of the noise.
-    """
-
-    plain_tokens: float = 0.0
-    promised: float = 0.0
-    seconds: float = 0.0
-    plain_seconds: float = 0.0
-    long_promised: float = 0.0
-    long_accepted: float = 0.0
-
-    def trust(self, promised: float, accepted: int) -> None:
-        """Learn how much of promises is kept."""
-        self.long_promised = LONG * self.long_promised + promised
-        self.long_accepted = LONG * self.long_accepted + accepted
-
-    def add(self, requests: int, promised: float, seconds: float, plain_seconds: float) -> None:
-        """One more round that drafted."""
-        self.plain_tokens = KEPT * self.plain_tokens + requests
-        self.promised = KEPT * self.promised + promised
-        self.seconds = KEPT * self.seconds + seconds
-        self.plain_seconds = KEPT * self.plain_seconds + plain_seconds
-
-    def forget(self) -> None:
-        """From now on other lengths are drafted: what these brought says nothing of them."""
-        self.plain_tokens = self.promised = self.seconds = self.plain_seconds = 0.0
-
-    @property
-    def kept(self) -> float:
-        """The share of promises that was kept over many rounds."""
-        return (self.long_accepted + BELIEF) / (self.long_promised + BELIEF)
-
-    @property
-    def tokens(self) -> float:
-        """Of the rounds that drafted."""
-        return self.plain_tokens + self.kept * self.promised
-
-    @property
-    def pays(self) -> bool:
-        """Whether drafting made more tokens a second; true before the first round."""
-        return self.tokens * self.plain_seconds >= self.plain_tokens * self.seconds
-
-    def __str__(self) -> str:
-        drafting, plain = self.tokens / self.seconds, self.plain_tokens / self.plain_seconds
-        return f"{drafting:.3g} tokens a second with it, {plain:.3g} without"
 
 
 _Entry = tuple[float, int, int]

@@ -1,0 +1,65 @@
+"""Whether drafting pays: tokens and seconds of the rounds that drafted against those of plain rounds in their place.
+
+What it is for: switching off a drafter that costs more than it brings, on the evidence of a few rounds. Guarantees: a
+function of past rounds. What it does not do: compare lengths (`reach`, `width`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KEPT = 0.95  # weight of a round one round later: about the last 20 decide
+LONG = 0.998  # the same for how far confidences are trusted: about the last 500 rounds
+BELIEF = 8.0  # tokens' worth of belief that confidences are true, before anything was seen
+
+
+@dataclass(slots=True)
+class Balance:
+    """Tokens and seconds of the rounds that drafted, of late, and what plain rounds in their place would have given.
+
+    What a few rounds really brought is mostly luck, which would switch a drafter off that pays a little. So tokens are
+    what the confidences of late promised, times how much of such promises was kept over many rounds: the same mean, a
+    fraction of the noise.
+    """
+
+    plain_tokens: float = 0.0
+    promised: float = 0.0
+    seconds: float = 0.0
+    plain_seconds: float = 0.0
+    long_promised: float = 0.0
+    long_accepted: float = 0.0
+
+    def trust(self, promised: float, accepted: int) -> None:
+        """Learn how much of promises is kept."""
+        self.long_promised = LONG * self.long_promised + promised
+        self.long_accepted = LONG * self.long_accepted + accepted
+
+    def add(self, requests: int, promised: float, seconds: float, plain_seconds: float) -> None:
+        """One more round that drafted."""
+        self.plain_tokens = KEPT * self.plain_tokens + requests
+        self.promised = KEPT * self.promised + promised
+        self.seconds = KEPT * self.seconds + seconds
+        self.plain_seconds = KEPT * self.plain_seconds + plain_seconds
+
+    def forget(self) -> None:
+        """From now on other lengths are drafted: what these brought says nothing of them."""
+        self.plain_tokens = self.promised = self.seconds = self.plain_seconds = 0.0
+
+    @property
+    def kept(self) -> float:
+        """The share of promises that was kept over many rounds."""
+        return (self.long_accepted + BELIEF) / (self.long_promised + BELIEF)
+
+    @property
+    def tokens(self) -> float:
+        """Of the rounds that drafted."""
+        return self.plain_tokens + self.kept * self.promised
+
+    @property
+    def pays(self) -> bool:
+        """Whether drafting made more tokens a second; true before the first round."""
+        return self.tokens * self.plain_seconds >= self.plain_tokens * self.seconds
+
+    def __str__(self) -> str:
+        drafting, plain = self.tokens / self.seconds, self.plain_tokens / self.plain_seconds
+        return f"{drafting:.3g} tokens a second with it, {plain:.3g} without"
