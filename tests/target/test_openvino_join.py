@@ -14,7 +14,7 @@ import openvino.opset13 as op  # noqa: E402
 
 from draftproof.target.openvino_graph import prepare_graph  # noqa: E402
 from draftproof.target.openvino_join import join_products  # noqa: E402
-from draftproof.target.openvino_weights import requantize  # noqa: E402
+from draftproof.target.openvino_weights import _int4, _plain, _scaled, _uint4, requantize, rounded  # noqa: E402
 
 from . import tiny_ir  # noqa: E402
 
@@ -61,6 +61,30 @@ def test_products_of_one_input_become_one_with_the_same_results_in_their_places(
     assert [a.shape for a in found] == [(5, n) for n in outputs]
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["float16", "int8", "int4", "int4 without reshape"])
+def test_matrices_in_every_format_keep_their_own_values(form: str) -> None:
+    rng = np.random.default_rng(3)
+    values = [(scale * rng.normal(0, 1, (n, INPUTS))).astype(np.float32) for n, scale in ((6, 1), (4, 20), (2, 0.1))]
+
+    def stored(matrix: np.ndarray) -> Any:
+        if form == "float16":
+            return _plain(matrix.astype(np.float16)).get_node()
+        if form == "int8":
+            return rounded(matrix).get_node()
+        node = _int4(matrix).get_node()
+        if form == "int4":
+            return node
+        levels, zero, scale = _uint4(rng.integers(0, 16, matrix.shape)), matrix[:, :1], matrix[:, 1:2]
+        return _scaled(levels, zero, scale, matrix.shape).get_node()
+
+    model = products(6, 4, 2, matrices=[stored(matrix) for matrix in values])
+    expected = compute(model, X)
+    assert join_products(model) == 1
+    assert kinds(model)["MatMul"] == 1
+    for a, b in zip(compute(model, X), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("weights", ["float16", "int8", "int4"])
