@@ -178,7 +178,10 @@ class OpenVINOTarget:
         self._check(feeds)
         if not feeds:
             return []
-        chunk = CHUNK if self._fits(feeds) else self._pages.most or CHUNK
+        lengths = [len(feed.tokens) for feed in feeds]
+        if not self._pages.fits(lengths) and self._widen is not None:
+            self._widen_if_worth(lengths)
+        chunk = CHUNK if self._pages.fits(lengths) else self._pages.most or CHUNK
         before = {feed.handle: self.length(feed.handle) for feed in feeds}
         early: dict[int, list[Scored]] = {}
         last: list[Part] = []
@@ -199,17 +202,13 @@ class OpenVINOTarget:
                 self._hidden[feed.handle] = scored.hidden
         return [LogitRows(scored.rows) for scored in whole]
 
-    def _fits(self, feeds: Seq[Feed]) -> bool:
-        """Whether there is a graph for these feeds; one for any number of tokens is compiled once that is worth it."""
-        lengths = [len(feed.tokens) for feed in feeds]
-        if self._pages.fits(lengths):
-            return True
-        if self._widen is None:
-            return False
+    def _widen_if_worth(self, lengths: Seq[int]) -> None:
+        """Compile the graph for any number of tokens if narrow passes of prompts have taken as long, or for a batch."""
+        assert self._widen is not None
         assert self._pages.most is not None
         self._patience -= sum(-(-length // self._pages.most) for length in lengths) - 1
-        if len(feeds) == 1 and self._patience > 0:
-            return False
+        if len(lengths) == 1 and self._patience > 0:
+            return
         wide, self._widen = self._widen(), None
         self._pages.add(wide)
         try:
@@ -217,7 +216,6 @@ class OpenVINOTarget:
         except Unsupported as error:
             self._pages.drop(wide)
             _log.warning("%s; passes stay narrow, so that long prompts and batches are slow", error)
-        return self._pages.fits(lengths)
 
     def _check(self, feeds: Seq[Feed]) -> None:
         if len({feed.handle for feed in feeds}) != len(feeds):
