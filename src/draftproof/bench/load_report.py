@@ -106,7 +106,7 @@ def table(report: LoadReport) -> Table:
         "tokens/round",
         "rows/round",
         "x best fixed",
-        "+- ",
+        "its error",
     ):
         found.add_column(heading, justify="left" if heading == "policy" else "right")
     for requests in report.requests:
