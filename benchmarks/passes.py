@@ -16,6 +16,7 @@ from typing import Any
 
 from draftproof.target.base import Feed
 from draftproof.target.openvino import OpenVINOTarget
+from draftproof.target.openvino_compile import LEAST
 
 RUN = 6  # passes in a row
 
@@ -30,10 +31,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=8)
     asked = parser.parse_args()
     how: dict[str, Any] = {"weights": asked.weights, "activations": asked.activations}
-    least = 2 if asked.activations == "int8" else 1
     targets = {0: OpenVINOTarget.load("smollm2", narrow=(), **how)}
     for tokens in asked.tokens:
-        targets[tokens] = OpenVINOTarget.load("smollm2", narrow=(max(tokens, least),), **how)
+        targets[tokens] = OpenVINOTarget.load("smollm2", narrow=(max(tokens, LEAST[asked.activations]),), **how)
     text = [i * 7919 % 40000 + 100 for i in range(asked.context)]
     handles = {key: target.open() for key, target in targets.items()}
     for key, target in targets.items():

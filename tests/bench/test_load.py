@@ -48,6 +48,27 @@ def _build(target: ClockedTarget, clock: FakeClock) -> Callable[[Schedule], Engi
     return lambda schedule: Engine(target, drafter=drafter, schedule=schedule)  # type: ignore[arg-type]
 
 
+def _noting(
+    target: ClockedTarget, made: list[Engine], note: Callable[[Engine, Any, Any], object]
+) -> Callable[[Schedule], Engine]:
+    """Builds engines, kept in `made`, whose `asked` holds a note of every request."""
+
+    def build(schedule: Schedule) -> Engine:
+        engine = Engine(target, drafter=LookupDrafter(), schedule=schedule)
+        engine.asked = []  # type: ignore[attr-defined]
+        add = engine.add
+
+        def noting(prompt: Any, params: Any) -> int:
+            engine.asked.append(note(engine, prompt, params))  # type: ignore[attr-defined]
+            return add(prompt, params)
+
+        engine.add = noting  # type: ignore[method-assign]
+        made.append(engine)
+        return engine
+
+    return build
+
+
 def test_throughput_is_that_of_the_rounds_in_which_all_were_live(target: ClockedTarget, clock: FakeClock) -> None:
     """A counter and a drafter that is always right: every round makes length + 1 tokens a request, exactly."""
     plan = LoadPlan(prompts=(ROUND,), concurrent=(1, 3), max_tokens=40, repeats=2)
@@ -92,20 +113,7 @@ def test_every_policy_answers_the_same_prompts_with_the_same_seeds_and_keeps_wha
     target: ClockedTarget, clock: FakeClock
 ) -> None:
     made: list[Engine] = []
-
-    def build(schedule: Schedule) -> Engine:
-        engine = Engine(target, drafter=LookupDrafter(), schedule=schedule)
-        engine.asked = []  # type: ignore[attr-defined]
-        add = engine.add
-
-        def noting(prompt: object, params: object) -> int:
-            engine.asked.append((prompt, params))  # type: ignore[attr-defined]
-            return add(prompt, params)  # type: ignore[arg-type]
-
-        engine.add = noting  # type: ignore[method-assign, assignment]
-        made.append(engine)
-        return engine
-
+    build = _noting(target, made, lambda engine, prompt, params: (prompt, params))
     plan = LoadPlan(prompts=(ROUND, ROUND[:9]), concurrent=(3,), max_tokens=12, answers=3, repeats=2)
     measure_load(plan, policies(2), build, target, clock=clock)
     assert len(made) == len(policies(2))
@@ -117,20 +125,7 @@ def test_every_policy_answers_the_same_prompts_with_the_same_seeds_and_keeps_wha
 
 def test_fewer_requests_at_a_time_come_in_more_groups(target: ClockedTarget, clock: FakeClock) -> None:
     engines: list[Engine] = []
-
-    def build(schedule: Schedule) -> Engine:
-        engine = Engine(target, drafter=LookupDrafter(), schedule=schedule)
-        engine.asked = []  # type: ignore[attr-defined]
-        add = engine.add
-
-        def noting(prompt: object, params: Any) -> int:
-            engine.asked.append((len(engine.live), params.seed))  # type: ignore[attr-defined]
-            return add(prompt, params)  # type: ignore[arg-type]
-
-        engine.add = noting  # type: ignore[method-assign]
-        engines.append(engine)
-        return engine
-
+    build = _noting(target, engines, lambda engine, prompt, params: (len(engine.live), params.seed))
     plan = LoadPlan(prompts=(ROUND,), concurrent=(1, 2, 5), max_tokens=12, answers=4, repeats=1)
     measure_load(plan, [Policy("fixed", 1)], build, target, clock=clock)
     counted = [engine.asked[len(engine.asked) // 2 :] for engine in engines]  # type: ignore[attr-defined]

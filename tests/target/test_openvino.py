@@ -7,52 +7,28 @@ state, every row through the head), so paging, the cut head and the bookkeeping 
 
 from __future__ import annotations
 
-import itertools
 import random
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-ov = pytest.importorskip("openvino")
+pytest.importorskip("openvino")
 
-from draftproof.errors import InvalidValue, ModelFileError, Unsupported  # noqa: E402
-from draftproof.target import openvino as module  # noqa: E402
-from draftproof.target import openvino_compile  # noqa: E402
-from draftproof.target.base import Feed, LogitRows, Rows, Target  # noqa: E402
-from draftproof.target.openvino import OpenVINOTarget  # noqa: E402
-from draftproof.target.openvino_compile import cap_threads, check_rows  # noqa: E402
-from draftproof.target.openvino_runner import Runner  # noqa: E402
-from draftproof.target.openvino_store import WeightFormat  # noqa: E402
+from draftproof.errors import InvalidValue, ModelFileError, Unsupported
+from draftproof.target import openvino as module
+from draftproof.target.base import Feed, LogitRows, Target
+from draftproof.target.openvino import OpenVINOTarget
+from draftproof.target.openvino_compile import cap_threads, check_rows
+from draftproof.target.openvino_runner import Runner
+from draftproof.target.openvino_store import WeightFormat
 
-from . import tiny_ir  # noqa: E402
-from .tiny_ir import LIMIT, VOCAB  # noqa: E402
+from . import tiny_ir
+from .tiny_ir import LIMIT, VOCAB, some, values
 
 TINY = 1e-4
-PLAIN = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "INFERENCE_NUM_THREADS": 1}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_ir.save(tiny_ir.tiny(), tmp_path_factory.mktemp("ir") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def fresh() -> Callable[[list[int]], np.ndarray]:
-    """Rows of every position of a sequence, from the exported graph: (len(tokens), vocab)."""
-    request = ov.Core().compile_model(tiny_ir.tiny(), "CPU", PLAIN).create_infer_request()
-
-    def rows(tokens: list[int]) -> np.ndarray:
-        request.reset_state()
-        n = len(tokens)
-        inputs = {"input_ids": np.array([tokens]), "attention_mask": np.ones((1, n), np.int64)}
-        request.infer(inputs | {"position_ids": np.arange(n)[None], "beam_idx": np.zeros(1, np.int32)})
-        return request.get_output_tensor(0).data[0].copy()
-
-    return rows
 
 
 @pytest.fixture(params=[("float32", ()), ("float32", (1, 4)), ("int8", ()), ("int8", (7,)), ("int8", (5, 9))], ids=str)
@@ -60,15 +36,6 @@ def target(folder: Path, request: pytest.FixtureRequest) -> OpenVINOTarget:
     """With int8, passes are filled up; the tiny model's float weights stay in float products."""
     activations, narrow = request.param
     return OpenVINOTarget.load(folder, threads=1, activations=activations, narrow=narrow)
-
-
-def values(rows: Rows) -> np.ndarray:
-    assert isinstance(rows, LogitRows)
-    return rows.values
-
-
-def some(rng: random.Random, n: int, vocab: int = VOCAB) -> list[int]:
-    return [rng.randrange(vocab) for _ in range(n)]
 
 
 def test_it_is_a_target(target: OpenVINOTarget) -> None:
@@ -193,71 +160,6 @@ def test_a_pass_that_raises_leaves_every_length_as_it_was(
     assert (target.length(a), target.length(b)) == (5, 0)
     rows = values(target.score([Feed(a, tokens[5:], 1)])[0])
     assert np.abs(rows - fresh(tokens)[-1:]).max() < TINY
-
-
-def compiled(target: OpenVINOTarget) -> list[int | None]:
-    """Tokens of the passes that have a graph, None for any number."""
-    return [runner.tokens for runner in target._pages._runners]
-
-
-def test_the_graph_for_any_number_of_tokens_is_compiled_when_prompts_or_a_batch_are_worth_it(folder: Path) -> None:
-    rng = random.Random(8)
-    target = OpenVINOTarget.load(folder, threads=1, activations="int8", narrow=(7,))
-    assert compiled(target) == [7]
-    for _ in range(8):  # 86 passes more than one wide pass each
-        target.score([Feed(target.open(), some(rng, 75), 1)])
-    assert compiled(target) == [7]
-    target.score([Feed(target.open(), some(rng, 200), 1)])
-    assert compiled(target) == [7, None]
-
-    batch = OpenVINOTarget.load(folder, threads=1, activations="int8", narrow=(7,))
-    handles = [batch.open() for _ in range(4)]
-    batch.score([Feed(handle, [1], 1) for handle in handles[:3]])
-    assert compiled(batch) == [7]
-    batch.score([Feed(handle, [2], 1) for handle in handles])
-    assert compiled(batch) == [7, None]
-
-
-def test_a_wide_graph_whose_rows_differ_is_not_used_and_a_warning_says_so(
-    folder: Path, fresh: Callable[[list[int]], np.ndarray], monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
-    real = Runner.infer
-
-    def wavering(self: Runner, ids: list[int], rest: Any) -> Any:
-        logits, hidden = real(self, ids, rest)
-        return logits + np.float32(0.1 * (self.tokens is None)), hidden
-
-    monkeypatch.setattr(Runner, "infer", wavering)
-    target = OpenVINOTarget.load(folder, threads=1, activations="int8", narrow=(7,))
-    tokens = some(random.Random(9), 40)
-    handles = [target.open() for _ in range(4)]
-    scored = target.score([Feed(handle, tokens[i : i + 25], 9) for i, handle in enumerate(handles)])
-    assert compiled(target) == [7]
-    assert "rows would depend on how many tokens a pass takes (by 0.1 in the logits)" in caplog.text
-    for i, rows in enumerate(scored):
-        assert np.abs(values(rows) - fresh(tokens[i : i + 25])[-9:]).max() < TINY
-
-
-def test_only_small_models_of_8_bit_weights_and_activations_get_a_narrow_graph_unasked(
-    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for weights, activations, expected in (
-        ("int8", "int8", [5, 9]),
-        ("int8", "float32", [None]),
-        ("file", "int8", [None]),
-    ):
-        target = OpenVINOTarget.load(folder, threads=1, weights=weights, activations=activations)  # type: ignore[arg-type]
-        assert compiled(target) == expected
-        assert target.narrow == (9 if expected == [5, 9] else None)
-    monkeypatch.setattr(openvino_compile, "_SMALL", 1000)
-    assert compiled(OpenVINOTarget.load(folder, threads=1, weights="int8", activations="int8")) == [None]
-
-
-def test_narrow_passes_of_a_length_that_cannot_be_are_refused(folder: Path) -> None:
-    with pytest.raises(InvalidValue, match=r"narrow=\(1, 7\).*passes of 2 to 512 tokens"):
-        OpenVINOTarget.load(folder, threads=1, activations="int8", narrow=(1, 7))
-    with pytest.raises(InvalidValue, match=r"narrow=\(0,\).*passes of 1 to 512 tokens"):
-        OpenVINOTarget.load(folder, threads=1, narrow=(0,))
 
 
 def test_what_a_caller_gets_wrong_is_refused_by_name(target: OpenVINOTarget) -> None:
@@ -389,26 +291,6 @@ def test_smollm2_rows_of_8_bit_activations_are_the_same_bits_in_any_pass(weights
             assert np.array_equal(values(found), whole[i + n - feed.rows : i + n])
         for handle in handles:
             target.rollback(handle, i + 1)
-
-
-@pytest.mark.model
-def test_rows_and_hidden_states_of_smollm2_are_the_same_bits_in_narrow_graphs_and_in_the_one_for_any_number() -> None:
-    tokens = some(random.Random(4), 150, 49152)
-    found = []
-    for narrow in ((), (5, 9)):
-        target = OpenVINOTarget.load(
-            "smollm2", weights="int8", activations="int8", narrow=narrow, hidden_layers=(1, 15, 30)
-        )
-        handle = target.open()
-        scored = [values(target.score([Feed(handle, tokens[:100], 40)])[0])]
-        states = [target.hidden(handle).copy()]
-        for start, end in itertools.pairwise([100, 101, 105, 110, 117, 118, 127, 129, 136, 141, 150]):
-            scored.append(values(target.score([Feed(handle, tokens[start:end], end - start)])[0]))
-            states.append(target.hidden(handle).copy())
-        assert compiled(target) == [*narrow, *([] if narrow else [None])]
-        found.append((np.concatenate(scored), np.concatenate(states, axis=1)))
-    assert np.array_equal(found[0][0], found[1][0])
-    assert np.array_equal(found[0][1], found[1][1])
 
 
 def test_more_threads_than_cpus_are_capped_with_a_warning() -> None:

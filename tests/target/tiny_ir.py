@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import openvino as ov
 import openvino.opset13 as op
 from openvino.op.util import Variable, VariableInfo
+
+from draftproof.target.base import LogitRows, Rows
 
 VOCAB, WIDTH, HEADS, LIMIT = 37, 32, 2, 256
 SIZE = WIDTH // HEADS
@@ -136,3 +139,12 @@ def save(model: Any, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     ov.save_model(model, folder / "openvino_model.xml", compress_to_fp16=False)
     return folder
+
+
+def values(rows: Rows) -> np.ndarray:
+    assert isinstance(rows, LogitRows)
+    return rows.values
+
+
+def some(rng: random.Random, n: int, vocab: int = VOCAB) -> list[int]:
+    return [rng.randrange(vocab) for _ in range(n)]

@@ -11,7 +11,6 @@ or requests that arrive one by one.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
@@ -21,6 +20,7 @@ from time import perf_counter
 from draftproof.bench.calls import Clock
 from draftproof.bench.policies import CONCURRENT, LoadPoint, Policy
 from draftproof.bench.profile import Profile
+from draftproof.bench.stats import standard_error
 from draftproof.engine import Engine
 from draftproof.errors import InvalidValue
 from draftproof.models.cache import Progress, silent
@@ -223,7 +223,7 @@ def _point(policy: str, requests: int, runs: Seq[_Window]) -> LoadPoint:
         policy=policy,
         requests=requests,
         throughput=sum(run.tokens for run in runs) / sum(run.seconds for run in runs),
-        error=statistics.stdev(rates) / math.sqrt(len(rates)) if len(rates) > 1 else None,
+        error=standard_error(rates),
         tokens_per_round=sum(run.tokens for run in runs) / rounds / requests,
         rows_per_round=sum(run.rows for run in runs) / rounds,
         rates=tuple(rates),

@@ -7,8 +7,6 @@ What it does not do: measure.
 from __future__ import annotations
 
 import dataclasses
-import math
-import statistics
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +20,7 @@ from draftproof.bench import plots
 from draftproof.bench.policies import LoadPoint
 from draftproof.bench.profile import Profile
 from draftproof.bench.report import Machine
+from draftproof.bench.stats import standard_error
 
 SCHEMA = "draftproof.bench.load/1"
 
@@ -80,8 +79,7 @@ def error_of_best_fixed(points: Seq[LoadPoint], point: LoadPoint) -> float | Non
     repeat to the next does not count. None for fewer than two repeats.
     """
     pairs = zip(point.rates, _best_fixed(points, point).rates, strict=False)
-    ratios = [rate / best for rate, best in pairs]
-    return statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else None
+    return standard_error([rate / best for rate, best in pairs])
 
 
 def _best_fixed(points: Seq[LoadPoint], point: LoadPoint) -> LoadPoint:

@@ -6,8 +6,9 @@ itself (linear between order statistics), no assumption about its shape. What it
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from draftproof.errors import InvalidValue
@@ -45,6 +46,11 @@ class Spread:
 def ratio(above: float, below: float) -> float | None:
     """above / below; None where there is nothing to divide by."""
     return above / below if below > 0 else None
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Of the mean of independent values; None for fewer than two."""
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
 
 def _quantile(known: list[float], share: float) -> float:

@@ -12,7 +12,6 @@ product), the graph stays as it is. What it does not do: join products of differ
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
-from typing import Any
 
 import numpy as np
 
@@ -42,10 +41,8 @@ def _join(products: Seq[Node]) -> bool:
     if not all(_alone(node) for node in products):
         return False
     ports = [node.input_value(1) for node in products]
-    outputs = [_outputs(port) for port in ports]
-    if None in outputs or len({port.partial_shape[1].get_length() for port in ports}) > 1:
-        return False
-    matrix = _stacked([port.get_node() for port in ports], [int(n or 0) for n in outputs])
+    outputs = [int(port.partial_shape[0].get_length()) for port in ports]
+    matrix = _stacked([port.get_node() for port in ports], outputs)  # None for other numbers of inputs
     if matrix is None:
         return False
     product = op.matmul(products[0].input_value(0), matrix, False, True)
@@ -56,15 +53,12 @@ def _join(products: Seq[Node]) -> bool:
 
 
 def _alone(product: Node) -> bool:
-    """Whether a product is (..., inputs) x (outputs, inputs) and no reader would be fused into it."""
-    how = product.get_attributes()
+    """Whether a product is (..., inputs) x (outputs, inputs), both known, and no reader would be fused into it."""
+    how, shape = product.get_attributes(), product.input_value(1).partial_shape
+    if how["transpose_a"] or not how["transpose_b"] or len(shape) != 2 or not shape.is_static:
+        return False
     readers = [reader.get_node().get_type_name() for reader in product.output(0).get_target_inputs()]
-    return how["transpose_b"] and not how["transpose_a"] and not any(kind in _FUSED for kind in readers)
-
-
-def _outputs(port: Any) -> int | None:
-    shape = port.partial_shape
-    return int(shape[0].get_length()) if shape.is_static and len(shape) == 2 else None
+    return not any(kind in _FUSED for kind in readers)
 
 
 def _stacked(nodes: Seq[Node], outputs: Seq[int]) -> Node | None:
