@@ -24,7 +24,7 @@ from draftproof.errors import InvalidValue
 from draftproof.result import Event, FinishEvent, Result, TokenEvent
 from draftproof.rows import DraftSampler, TargetRows
 from draftproof.sampling.processors import Processor
-from draftproof.schedule.base import RoundRecord, Schedule, Slot
+from draftproof.schedule.base import RoundRecord, Schedule, Slot, thresholds_of
 from draftproof.schedule.fixed import FixedSchedule
 from draftproof.sequence import Sequence
 from draftproof.target.base import Feed, Rows, Target
@@ -116,8 +116,9 @@ class Rounds:
         slots = [self._slot(s) for s in live]
         lengths = self.schedule.lengths(slots)
         _check_lengths(lengths, [slot.room for slot in slots], self.schedule.name)
+        thresholds = thresholds_of(self.schedule, slots) if any(lengths) else ()
         drafting = perf_counter()  # what a schedule thinks about is no cost of its drafter
-        proposed = self._propose(live, lengths)
+        proposed = self._propose(live, lengths, thresholds)
         drafted_by = perf_counter()
         admitted = self.schedule.admit(slots, proposed)
         _check_lengths(admitted, [len(p.tokens) for p in proposed], self.schedule.name)
@@ -160,10 +161,12 @@ class Rounds:
         # One token of the budget is kept for the round's own (residual, bonus or plain) token.
         return Slot(s.id, len(s.tokens), s.remaining - 1, self.drafter.name)
 
-    def _propose(self, live: Seq[Sequence], lengths: Seq[int]) -> list[Proposal]:
+    def _propose(self, live: Seq[Sequence], lengths: Seq[int], thresholds: Seq[float]) -> list[Proposal]:
         wanting = [(i, s, n) for i, (s, n) in enumerate(zip(live, lengths, strict=True)) if n > 0]
         requests = [
-            DraftRequest(s.id, s.tokens, s.prompt_length, n, DraftSampler(s, self._streams(s), self.verifier))
+            DraftRequest(
+                s.id, s.tokens, s.prompt_length, n, DraftSampler(s, self._streams(s), self.verifier), thresholds
+            )
             for _, s, n in wanting
         ]
         proposed = [_NOTHING] * len(live)

@@ -201,7 +201,7 @@ def test_schedules_are_asked_and_told_as_the_engine_does(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Policy, "make", lambda self, costs: Spy(3))
     profile = replace(_profile(), draft_token_seconds={1: 1e-4})
-    assert profile.draft(3, 3) == pytest.approx(profile.draft(3) - 2e-4) != profile.draft(3)
+    assert profile.draft(3, 9) == pytest.approx(profile.draft(3) - 2e-4) != profile.draft(3)
     (run,) = simulate(profile, SimulationOptions(concurrent=(3,), rounds=40, warm=0), among=[Policy("fixed", 3)])
     blocks = module._Blocks(profile, 3, SimulationOptions(concurrent=(3,), rounds=40, warm=0))
     expected = 0.0
@@ -209,7 +209,7 @@ def test_schedules_are_asked_and_told_as_the_engine_does(monkeypatch: pytest.Mon
         assert list(record.admitted) == [3, 2, 1]
         assert record.rows == 3 + 6
         assert record.target_seconds == profile.costs(3).seconds(9)
-        assert record.draft_seconds == profile.draft(3, 3)
+        assert record.draft_seconds == profile.draft(3, 9)
         for i, proposal in enumerate(record.proposals):
             assert list(proposal.confidence or ()) == blocks.confidence[t, i, :3].tolist()
             assert proposal.q is not None  # drafted tokens are no point masses: no schedule may take them for free ones
@@ -260,7 +260,8 @@ def test_a_curve_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert Profile.read(_file(tmp_path, draft_seconds={"8": 0.004})).draft(32) == 0.004
     lengths = Profile.read(_file(tmp_path, draft_seconds={"1": 0.004, "3": 0.008}, draft_token_seconds={"1": 0.0005}))
     assert [lengths.draft(1, n) for n in (1, 4, 5)] == pytest.approx([0.002, 0.0035, 0.004])
-    assert lengths.draft(3, 1) == pytest.approx(0.006)
+    assert [lengths.draft(3, n) for n in (3, 9)] == pytest.approx([0.006, 0.007])
+    assert lengths.draft(0, 0) == 0
     assert lengths.to_json()["draft_token_seconds"] == {"1": 0.0005}
     own = Profile.read(_file(tmp_path, target_seconds_by_requests={"8": {"8": 0.5, "16": 0.7}}))
     assert [own.costs(n).seconds(8) for n in (1, 8)] == [CURVES["cpu"][8], 0.5]

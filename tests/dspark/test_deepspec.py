@@ -190,7 +190,8 @@ def test_an_imported_drafter_computes_what_deepspec_does(
     (block,) = forward.blocks([cache], [tokens[0]], [BLOCK])
     walk = SequentialHead(checkpoint).start()
     for k in range(BLOCK):
-        bias, confidence = walk.next(block.hidden[k], tokens[k])
+        confidence = walk.confidence(block.hidden[k], tokens[k])
+        bias = walk.next(block.hidden[k], tokens[k])
         assert bias is not None
         np.testing.assert_allclose(block.logits[k] + bias, expected[k].numpy(), rtol=1e-4, atol=1e-4)
         assert confidence == pytest.approx(confidences[k].item(), abs=1e-4)

@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from transformers import LlamaForCausalLM
 
 from draftproof.dist import Dist
-from draftproof.draft.base import DraftRequest
+from draftproof.draft.base import DraftRequest, Proposal
 from draftproof.draft.dspark.drafter import DSparkDrafter
 from draftproof.draft.dspark.forward import NumpyForward
 from draftproof.draft.dspark.tap import FeatureTap
@@ -208,6 +208,39 @@ def test_q_is_what_the_token_was_drawn_from_and_what_training_computes(head: str
         assert q is not None
         np.testing.assert_allclose(q.dense()[checkpoint.tensors["vocab"]], expected[k], atol=1e-4)
         assert proposal.confidence[k] == pytest.approx(confidence[k], abs=1e-4)
+
+
+@pytest.mark.parametrize("head", ["markov", "rnn", "none"])
+def test_a_block_ends_before_the_first_token_below_its_threshold_and_is_otherwise_the_same(
+    head: str, model: LlamaForCausalLM
+) -> None:
+    """Whatever threshold stands after the end, and whatever would have been drawn there, changes nothing."""
+    tap, tables, module = FeatureTap(tiny_target(model)), tiny_tables(model), tiny_module(head, spread=0.2)
+    checkpoint = checkpoint_of(module)
+    drafter = DSparkDrafter(checkpoint, tap, tables, forward=NumpyForward(checkpoint, tables.embedding, tables.head))
+    tokens = [1, 5, 9, 2, 17]
+    handle = tap.open()
+    tap.score([Feed(handle, tokens[:-1], rows=1)])
+    drafter.open(0)
+    drafter.commit(0, tokens)
+
+    def propose(*thresholds: float) -> Proposal:
+        sampler = _Recording()
+        (proposal,) = drafter.propose([DraftRequest(0, tokens, 3, BLOCK, sampler, thresholds)])
+        assert len(sampler.drawn) == len(proposal.tokens)  # nothing is drawn and dropped
+        return proposal
+
+    whole = propose()
+    survivals = np.cumprod(whole.confidence or ())
+    assert len(whole.tokens) == BLOCK
+    for end in range(BLOCK):
+        for after in (0.0, 1.0):
+            thresholds = [0.0] * end + [survivals[end] * 1.001] + [after] * (BLOCK - end - 1)
+            proposal = propose(*thresholds)
+            assert list(proposal.tokens) == list(whole.tokens)[:end]
+            assert list(proposal.confidence or ()) == list(whole.confidence or ())[:end]
+    assert len(propose(*survivals).tokens) == BLOCK  # at the threshold, not below it
+    assert len(propose(0.0).tokens) == BLOCK  # fewer thresholds than positions
 
 
 def test_drafting_computes_on_one_blas_thread_and_leaves_the_number_as_it_was(

@@ -119,7 +119,9 @@ def test_the_drafting_forward_equals_torch_whatever_way_the_context_grew(
     for i, block in enumerate(blocks):
         walk = walker.start()
         for k in range(BLOCK):
-            bias, confidence = walk.next(block.hidden[k], int(batch.previous[i, 0, k]))
+            previous = int(batch.previous[i, 0, k])
+            confidence = walk.confidence(block.hidden[k], previous)
+            bias = walk.next(block.hidden[k], previous)
             logits = block.logits[k] if bias is None else block.logits[k] + bias
             row = i * BLOCK + k
             np.testing.assert_allclose(logits, expected.logits[row].detach().numpy(), rtol=near, atol=close)

@@ -13,8 +13,7 @@ from draftproof.errors import BadProposal, InvalidValue
 from draftproof.schedule.allocate import best_rows
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve
-from draftproof.schedule.prefix import Form, PrefixSchedule
-from draftproof.schedule.reach import FIRST
+from draftproof.schedule.prefix import EVIDENCE, PROBE_SHARE, Form, PrefixSchedule
 
 CURVES = [{1: 1.0, 2: 1.2, 4: 1.5}, {1: 1.0, 2: 2.0, 3: 2.05, 4: 2.1, 5: 4.0, 8: 4.2}, {1: 1.0}]
 CONFIDENCE = st.sampled_from([0.0, 0.25, 0.5, 0.8, 0.9, 1.0])
@@ -162,29 +161,62 @@ def test_a_confidence_that_is_no_probability_is_refused_when_it_is_revealed() ->
 def test_a_drafter_that_does_not_pay_is_switched_off_with_its_figures() -> None:
     schedule = PrefixSchedule(CostCurve({1: 1.0, 9: 5.0}, refine=False), 4, draft_seconds=0.5)
     asked = []
-    for _ in range(2 * FIRST + 1):  # by then it is known how much of a block would be best, and that was tried
+    for _ in range(EVIDENCE + 1):
         asked += schedule.lengths(_slots(1))
         proposal = _proposal([0.1] * asked[-1])
         admitted = schedule.admit(_slots(1), [proposal])
         schedule.observe(RoundRecord(_slots(1), [proposal], admitted, [0], [[0]], 1, 1.0, 0.5, 0.0))
-    assert asked == [4, 2] * (FIRST - 1) + [4, 1, 0]
+    assert asked == [4, 2] * (EVIDENCE // 2) + [0]
     assert schedule.lengths(_slots(1)) == [0]
     assert "does not pay: 0.667 tokens a second with it, 1 without" in (schedule.off_reason(0) or "")
     schedule.forget(0)
     assert schedule.off_reason(0) is None
 
 
-def test_it_is_tried_again_within_a_hundredth_of_all_time() -> None:
-    schedule = PrefixSchedule(CostCurve({1: 1.0, 9: 5.0}), 4, draft_seconds=0.5)
-    tried = 0
-    for _ in range(500):
-        n = schedule.lengths(_slots(1))[0]
-        tried += n > 0
-        proposal = _proposal([0.1] * n)
-        admitted = schedule.admit(_slots(1), [proposal])
-        seconds = 0.5 if n else 0.0
-        schedule.observe(RoundRecord(_slots(1), [proposal], admitted, [0], [[0]], 1 + admitted[0], 1.0, seconds, 0.0))
-    assert 2 * FIRST + 5 <= tried <= 2 * FIRST + 12  # a hundredth of 500 seconds is ten tries of half a second
+@pytest.mark.parametrize("requests", [1, 4])
+def test_it_is_tried_again_within_a_share_of_all_time_by_one_request_after_the_other(requests: int) -> None:
+    schedule = PrefixSchedule(CostCurve({1: 1.0, 40: 5.0}), 4, draft_seconds=0.5)
+    slots, tried = _slots(requests), []
+    for _ in range(1500):
+        lengths = schedule.lengths(slots)
+        if schedule._drafted >= EVIDENCE and any(lengths):
+            tried.append(lengths)
+        proposals = [_proposal([0.1] * n) for n in lengths]
+        admitted = schedule.admit(slots, proposals)
+        seconds = 0.5 * sum(n > 0 for n in lengths) / requests
+        rows = requests + sum(admitted)
+        target = CostCurve({1: 1.0, 40: 5.0}).seconds(rows)
+        emitted = [[0]] * requests
+        schedule.observe(RoundRecord(slots, proposals, admitted, [0] * requests, emitted, rows, target, seconds, 0.0))
+    allowed = PROBE_SHARE * 1500 * target * requests / 0.5
+    assert 0.9 * allowed - 1 <= len(tried) <= allowed + 1
+    assert all(sum(n > 0 for n in lengths) == 1 for lengths in tried)
+    assert {lengths.index(4) for lengths in tried} == set(range(requests))
+
+
+def test_a_try_changes_no_pass_where_a_change_is_dear_and_confidences_tell_enough() -> None:
+    """Off at first, for blocks without hope; then blocks become good, which is seen without verifying one."""
+    curve = CostCurve({1: 1.0, 9: 1.1}, switch=0.5)
+    schedule, slots, confidence, widths = PrefixSchedule(curve, 4, draft_seconds=0.6), _slots(2), 0.05, []
+    for i in range(8000):
+        confidence = 0.05 if i < 1000 else 0.9
+        lengths = schedule.lengths(slots)
+        proposals = [_proposal([confidence] * n) for n in lengths]
+        admitted = schedule.admit(slots, proposals)
+        if schedule.width == 1:
+            assert admitted == [0, 0]
+        emitted = [[0] * (n + 1) for n in admitted]
+        seconds = 0.3 * sum(n > 0 for n in lengths)
+        rows = 2 + sum(admitted)
+        schedule.observe(RoundRecord(slots, proposals, admitted, admitted, emitted, rows, 1.0, seconds, 0.0))
+        widths.append(schedule.width)
+    assert set(widths[500:1000]) == {1}
+    assert widths[-1] == 5
+    assert schedule._tries < 20
+    # A drafter without confidences has to be verified.
+    silent = PrefixSchedule(CostCurve({1: 1.0}, switch=0.5), 4)
+    silent._width.now = 1
+    assert silent.admit(_slots(1), [Proposal([1, 1], drafter="silent")]) == [1]
 
 
 @pytest.mark.parametrize("bad", [{"longest": -1}, {"longest": 65}, {"form": "greedy"}, {"draft_seconds": -1.0}])

@@ -9,7 +9,7 @@ from draftproof.schedule.adaptive import AdaptiveSchedule
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.prefix import PrefixSchedule
-from draftproof.schedule.seconds import RARE, DraftSeconds, Seconds
+from draftproof.schedule.seconds import RARE, DraftSeconds, RestSeconds, Seconds
 
 POINTS = {1: 6.8e-3, 2: 6.9e-3, 3: 7.1e-3, 4: 7.7e-3, 9: 9.2e-3}
 SWITCH = 4.5e-3
@@ -34,6 +34,21 @@ def test_the_cost_of_a_draft_is_the_line_through_what_was_seen() -> None:
     for i in range(300):
         level.observe(1 + i % 5, 3.0 - 0.2 * (i % 5))  # falling by chance: never taken to go on falling
     assert level(9) == pytest.approx(level(1), rel=1e-6)
+
+
+def test_the_slope_outlives_rounds_that_say_nothing_of_it_and_the_level_does_not() -> None:
+    """Blocks all alike for long, on a machine that has become slower: no return to what was believed at first."""
+    line = DraftSeconds()
+    line.observe(4, 1.0)
+    for i in range(8):
+        line.observe(5 - 2 * (i % 2), 1.5 + 0.05 * (5 - 2 * (i % 2)))
+    before = line.slope
+    assert before == pytest.approx(0.05, rel=0.2)
+    for _ in range(2000):
+        line.observe(4, 3.0)
+    assert line(4) == line.mean == pytest.approx(3.0)
+    assert line.slope == pytest.approx(before, rel=0.5)  # what it was believed to be is 0.3 here
+    assert (line(2) or 0) == pytest.approx(3.0 - 2 * line.slope)
 
 
 def test_an_average_follows_what_stays_and_not_what_passes() -> None:
@@ -89,6 +104,20 @@ def test_a_given_cost_is_no_first_call() -> None:
     nothing = Seconds(0.0)
     nothing.observe(1.0)
     assert nothing.value == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("plain", "judging", "extra"), [(1.0, 1.5, 0.5), (1.0, 0.8, 0.0), (1.0, None, 0.0)])
+def test_a_round_that_verifies_nothing_is_believed_to_take_what_such_rounds_took(
+    plain: float, judging: float | None, extra: float
+) -> None:
+    rest = RestSeconds()
+    assert rest(judged=True) == rest(judged=False) == 0
+    for _ in range(50):
+        rest.observe(plain, judged=False)
+        if judging is not None:
+            rest.observe(judging, judged=True)
+    assert rest(judged=False) == pytest.approx(plain)
+    assert rest(judged=True) == pytest.approx(plain + extra)
 
 
 @pytest.mark.parametrize("switch", [0.0, SWITCH])

@@ -91,9 +91,11 @@ class Profile:
         points = self.target_seconds_by_requests.get(requests, self.target_seconds)
         return CostCurve(points, switch=self.switch_seconds)
 
-    def draft(self, requests: int, length: int | None = None) -> float:
-        """Seconds of drafting `length` tokens, None for a whole block, for `requests` requests."""
-        missing = 0 if length is None else len(self.acceptance) - length
+    def draft(self, requests: int, tokens: int | None = None) -> float:
+        """Seconds of drafting so many tokens in all, None for whole blocks, for `requests` requests; 0 for none."""
+        if not requests:
+            return 0.0
+        missing = 0.0 if tokens is None else len(self.acceptance) - tokens / requests
         per_token = _line(self.draft_token_seconds, requests) if self.draft_token_seconds else 0.0
         return max(0.0, _line(self.draft_seconds, requests) - per_token * missing)
 

@@ -16,7 +16,9 @@ do: model queues, prompts or requests that end.
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
@@ -28,7 +30,7 @@ from draftproof.bench.profile import Profile
 from draftproof.draft.base import Proposal
 from draftproof.errors import InvalidValue
 from draftproof.models.cache import Progress, silent
-from draftproof.schedule.base import RoundRecord, Schedule, Slot, Steady
+from draftproof.schedule.base import RoundRecord, Schedule, Slot, Steady, thresholds_of
 from draftproof.schedule.costs import CostCurve
 
 BATCHES = 20
@@ -129,7 +131,7 @@ def _run(profile: Profile, policy: Policy, requests: int, blocks: _Blocks, optio
     schedule = policy.make(profile.costs(requests))
     machine, longest = _Machine(profile.costs(requests)), len(profile.acceptance)
     slots = [Slot(i, CONTEXT, longest, DRAFTER) for i in range(requests)]
-    drafting = [0.0, *(profile.draft(requests, length) for length in range(1, longest + 1))]  # by length
+    drafting = functools.cache(profile.draft)
     rest = profile.rest_seconds * requests
     done = [
         _round(schedule, slots, machine, drafting, rest, blocks.confidence[t], blocks.luck[t])
@@ -170,20 +172,22 @@ def _round(
     schedule: Schedule,
     slots: Seq[Slot],
     machine: _Machine,
-    drafting: Seq[float],
+    drafting: Callable[[int, int], float],
     rest: float,
     confidence: Floats,
     luck: Floats,
 ) -> _Round:
     """One round as `draftproof.rounds` runs it, with everything but the schedule simulated."""
     lengths = schedule.lengths(slots)
+    thresholds = thresholds_of(schedule, slots)
+    lengths = [_worth_drafting(confidence[i, :n], thresholds) for i, n in enumerate(lengths)]
     proposals = [_proposal(confidence[i, :n]) for i, n in enumerate(lengths)]
     admitted = schedule.admit(slots, proposals)
     accepted = [_accepted(confidence[i, :n], luck[i, :n]) for i, n in enumerate(admitted)]
     rows = len(slots) + sum(admitted)
     width = schedule.width if isinstance(schedule, Steady) else 0
     target = machine.seconds(sum(max(1 + n, width) for n in admitted))
-    draft = drafting[max(lengths)]  # of the longest block
+    draft = drafting(sum(n > 0 for n in lengths), sum(lengths))
     schedule.observe(
         RoundRecord(
             slots=slots,
@@ -199,6 +203,13 @@ def _round(
     )
     expected = sum(1 + float(np.cumprod(confidence[i, :n]).sum()) for i, n in enumerate(admitted))
     return _Round(expected, target + draft + rest, rows)
+
+
+def _worth_drafting(confidence: Floats, thresholds: Seq[float]) -> int:
+    """How long a block becomes, as `draft.dspark` ends it."""
+    enough = np.minimum(len(confidence), len(thresholds))
+    low = np.flatnonzero(np.cumprod(confidence[:enough]) < thresholds[:enough])
+    return int(low[0]) if len(low) else len(confidence)
 
 
 def _proposal(confidence: Floats) -> Proposal:

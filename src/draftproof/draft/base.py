@@ -38,7 +38,10 @@ class DraftRequest:
     """One sequence that wants a proposal.
 
     id: names the sequence until `close`. tokens: all committed tokens, prompt first; read only, and valid only
-    during the call. prompt_length: how many of them are the prompt. limit: the most tokens to propose.
+    during the call. prompt_length: how many of them are the prompt. limit: the most tokens to propose. thresholds: by
+    position, the least survival, the product of the confidences up to its own, for which a token is worth drafting. A
+    drafter may end its block before the first one below it: that is decided before the token is drawn, as confidences
+    are. One that draws first and then drops the token is not lossless.
     """
 
     id: int
@@ -46,6 +49,7 @@ class DraftRequest:
     prompt_length: int
     limit: int
     sampler: Sampler
+    thresholds: Seq[float] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """What `draftproof prove` proves about DSpark: a semi-autoregressive drafter with live confidences, every schedule.
 
 The toy drafter's rows depend on the history, on the position in the block and, through a bias, on the token drawn
-before; its confidences depend on the drawn tokens, take the values 0 and 1, and tie. Guarantees: the engine, the
+before; its confidences depend on the drawn tokens, take the values 0 and 1, and tie; it ends blocks where a schedule's
+thresholds tell it to. Guarantees: the engine, the
 verifiers and the schedules are the shipped ones, probabilities are Fractions, the error must be exactly 0. What it does
 not do: the neural forward pass, which is no part of losslessness as long as q is what was drawn from.
 """
@@ -25,7 +26,6 @@ from draftproof.schedule.base import Schedule
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import FixedSchedule
 from draftproof.schedule.prefix import PrefixSchedule
-from draftproof.schedule.reach import ROUNDS
 from draftproof.target.base import ProbRows
 
 # Passes whose seconds rise slowly, steeply, and with a dip that a search past it would find.
@@ -50,9 +50,14 @@ class ToyDSpark(StatelessDrafter):
         tokens: list[int] = []
         laws: list[Dist | None] = []
         confidences: list[Any] = []  # exact numbers where the protocol has floats
+        survival: Any = 1
         for k in range(min(request.limit, self.block)):
             previous = tokens[-1] if tokens else request.tokens[-1]
-            confidences.append(toy_confidence(request.tokens, tokens))
+            confidence = toy_confidence(request.tokens, tokens)
+            survival *= confidence
+            if k < len(request.thresholds) and survival < request.thresholds[k]:
+                break
+            confidences.append(confidence)
             row = toy_block_row(request.tokens, k, previous, self.vocab_size)
             q = request.sampler.distribution(ProbRows(Dist.checked(row).probs[None, :]), 0, tokens)
             tokens.append(request.sampler.draw(q, k))
@@ -73,15 +78,12 @@ def toy_confidence(history: Seq[int], drafted: Seq[int]) -> Fraction:
     return CONFIDENCES[(len(history) + 4 + sum((i + 2) * (x + 1) for i, x in enumerate(drafted))) % len(CONFIDENCES)]
 
 
-def _prefix(
-    points: dict[int, float], *, budget: bool = False, switch: float = 0.0, reach: int = ROUNDS
-) -> Callable[[int], Schedule]:
+def _prefix(points: dict[int, float], *, budget: bool = False, switch: float = 0.0) -> Callable[[int], Schedule]:
     return lambda length: PrefixSchedule(
         CostCurve(points, refine=False, switch=switch),
         length,
         form="budget" if budget else "causal",
         draft_seconds=0.1,
-        reach=reach,
     )
 
 
@@ -91,7 +93,6 @@ SCHEDULES: dict[str, Callable[[int], Schedule]] = {
     "prefix": _prefix(FLAT),
     "prefix, dear rows": _prefix(STEEP),
     "prefix, jagged costs": _prefix(JAGGED),
-    "prefix, cut blocks": _prefix(STEEP, reach=1),
     "prefix, dear changes": _prefix(LEVEL_ROWS, switch=DEAR_CHANGE),
     "prefix-budget": _prefix(FLAT, budget=True),
     "prefix-budget, jagged costs": _prefix(JAGGED, budget=True),

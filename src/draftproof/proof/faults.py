@@ -209,6 +209,9 @@ def faults() -> list[Fault]:
         _joint("accept_if_likelier", "accepts iff p >= q", verifier=mutants.AcceptIfLikelier),
         _joint("accept_if_typical", "accepts iff p is above a threshold", verifier=mutants.AcceptIfTypical),
         _joint("colder_draft", "draft drawn colder than the q it reports", drafter=mutants.ColderThanReported),
+        _joint(
+            "late_end_of_block", "a block ends before the token it was ended for", drafter=mutants.DropsBeforeTheUnsure
+        ),
         _joint("bonus_wrong_row", "bonus from the row of the last draft", verifier=mutants.BonusFromPreviousRow),
         _joint("bonus_wrong_temperature", "bonus drawn at half the temperature", verifier=mutants.BonusTooCold),
         _joint("stale_cache", "rejected tokens stay in the target's cache", target=mutants.StaleCacheTarget),

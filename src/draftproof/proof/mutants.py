@@ -218,6 +218,19 @@ class ColderThanReported(ArgmaxWithSoftQ):
         return Dist(squared / squared.sum())
 
 
+class DropsBeforeTheUnsure(ScriptedDrafter):
+    """Ends a block where the confidence is low, and takes the token along that made it so: drawn, then dropped."""
+
+    def propose(self, requests: Seq[DraftRequest]) -> list[Proposal]:
+        return [self._ended(p) for p in super().propose(requests)]
+
+    def _ended(self, proposal: Proposal) -> Proposal:
+        for k, token in enumerate(proposal.tokens):
+            if token == 1:  # what follows token 1 is unlikely to survive
+                return proposal.cut(k)
+        return proposal
+
+
 # -- schedules -------------------------------------------------------------------------------------------------
 
 

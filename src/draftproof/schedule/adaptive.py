@@ -32,7 +32,7 @@ from draftproof.schedule.renewal import Renewal
 from draftproof.schedule.seconds import DraftSeconds, RestSeconds, Seconds
 from draftproof.schedule.width import Width
 
-PROBE_SHARE = 0.01  # of all time, spent on trying a costly drafter that is switched off
+PROBE_SHARE = 0.005  # of all time, spent on trying a costly drafter that is switched off
 FIRST_TRY = 3  # tokens drafted before a drafter's cost is known
 CHEAP = 0.015  # of a plain pass: drafters whose proposals cost less always propose
 POOLED = -1  # stratum under which all proposals of a (chain of) drafter(s) count, for deciding before drafting

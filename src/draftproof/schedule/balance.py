@@ -1,7 +1,7 @@
 """Whether drafting pays: tokens and seconds of the rounds that drafted against those of plain rounds in their place.
 
 What it is for: switching off a drafter that costs more than it brings, on the evidence of a few rounds. Guarantees: a
-function of past rounds. What it does not do: compare lengths (`reach`, `width`).
+function of past rounds. What it does not do: compare lengths (`prefix`, `width`).
 """
 
 from __future__ import annotations
@@ -41,10 +41,6 @@ class Balance:
         self.seconds = KEPT * self.seconds + seconds
         self.plain_seconds = KEPT * self.plain_seconds + plain_seconds
 
-    def forget(self) -> None:
-        """From now on other lengths are drafted: what these brought says nothing of them."""
-        self.plain_tokens = self.promised = self.seconds = self.plain_seconds = 0.0
-
     @property
     def kept(self) -> float:
         """The share of promises that was kept over many rounds."""
@@ -54,6 +50,11 @@ class Balance:
     def tokens(self) -> float:
         """Of the rounds that drafted."""
         return self.plain_tokens + self.kept * self.promised
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second of late, with drafting or without it, whichever is more; 0 before the first round."""
+        return max(self.tokens / self.seconds, self.plain_tokens / self.plain_seconds) if self.seconds else 0.0
 
     @property
     def pays(self) -> bool:

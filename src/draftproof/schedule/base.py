@@ -86,3 +86,18 @@ class Steady(Protocol):
     def width(self) -> int:
         """Tokens that each request's part of the coming pass may be filled up to; 0 or 1: none."""
         ...
+
+
+@runtime_checkable
+class Stopping(Protocol):
+    """A schedule that says when a block is not worth going on with (`thresholds`). Optional."""
+
+    def thresholds(self, slots: Seq[Slot]) -> Seq[float]:
+        """By position of the block, the least survival for which a token is worth drafting (`DraftRequest`)."""
+        ...
+
+
+def thresholds_of(schedule: Schedule, slots: Seq[Slot]) -> Seq[float]:
+    """A schedule's thresholds, none where it has no say in it."""
+    asked = getattr(schedule, "thresholds", None)  # asking for the protocol would take longer than the answer
+    return () if asked is None else asked(slots)

@@ -14,7 +14,10 @@ from the confidences of earlier rounds, and this round's largest survivals fill 
 
 Where a pass of another shape than the last one is dear, both forms verify as many tokens as fit in a width that past
 rounds have decided (`width`), and draft no more than that. What a wider one would make follows from past acceptance.
-Elsewhere they draft as much of a block as would have made most in past rounds (`reach`).
+
+A drafter with confidences is told when to end a block: at the first token whose survival is worth less than the seconds
+of drafting and verifying it (`thresholds`, from past rounds). Where drafting does not pay, one request is asked for a
+block now and then.
 
 Source: dspark.md, "Scheduler"; arXiv:2607.05147.
 """
@@ -24,32 +27,31 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Literal
 
 from draftproof.draft.base import Proposal
 from draftproof.errors import BadProposal, InvalidValue
 from draftproof.schedule.acceptance import Acceptance
 from draftproof.schedule.allocate import best_rows
-from draftproof.schedule.balance import LONG, Balance
+from draftproof.schedule.balance import Balance
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve, learn_pass
 from draftproof.schedule.fixed import LONGEST
-from draftproof.schedule.reach import ROUNDS, Reach
 from draftproof.schedule.renewal import Renewal
 from draftproof.schedule.seconds import DraftSeconds, RestSeconds, Seconds
 from draftproof.schedule.width import Width
 
 Form = Literal["causal", "budget"]
-PROBE_SHARE = 0.01  # of all time, spent on trying a drafter that is switched off
-WHOLE_SHARE = 0.003  # of all time, spent on drafting more of a block than is best, to see it
+PROBE_SHARE = 0.003  # of all time, spent on trying a drafter that is switched off
 MEMORY = 0.9  # weight kept by the running average of rows
 FIRST = 3  # tokens drafted at first, where a width is kept
+EVIDENCE = 8  # rounds that drafted, before they decide whether drafting pays
 
 
 class PrefixSchedule:
     """longest: most tokens to draft. costs: the target's cost curve. draft_seconds: of drafting a round, if known.
-    reach: rounds that decide how much of a block is drafted (`reach`). measure_again: see `renewal`.
+    measure_again: see `renewal`.
 
     With costs that do not refine themselves (`CostCurve(refine=False)`) no clock is read: proofs and simulations.
     """
@@ -61,7 +63,6 @@ class PrefixSchedule:
         *,
         form: Form = "causal",
         draft_seconds: float | None = None,
-        reach: int = ROUNDS,
         measure_again: Callable[[], CostCurve] | None = None,
     ) -> None:
         if not 0 <= longest <= LONGEST:
@@ -74,19 +75,19 @@ class PrefixSchedule:
         self.longest = longest
         self.form = form
         self.acceptance = Acceptance()
-        self._block_seconds = Seconds(draft_seconds)
+        self._known_seconds = draft_seconds or 0.0
+        self._drafting = DraftSeconds()
         self._rest = RestSeconds()
         self._elapsed = 0.0
         self._probed = 0.0
-        self._explored = 0.0
-        self._probe_short = True  # a try of one token and a whole block in turn: what drafting costs by its length
+        self._tries = 0
+        self._tried: int | None = None  # the one request that was asked for a block in this round, by place
+        self._try_seconds = Seconds()
+        self._drafted = 0  # rounds
         self._rows_per_request: float | None = None
         self._balance = Balance()
         self._renewal = Renewal(measure_again)
-        self._reach = Reach(longest, reach)
         self._width = Width(longest, now=min(longest, FIRST) + 1)
-        self._drafting = DraftSeconds()  # of late, for widths
-        self._by_token = DraftSeconds(level=1.0, memory=LONG)  # what a block's end costs, if it costs anything
         self._off: dict[int, str] = {}
 
     @property
@@ -102,29 +103,36 @@ class PrefixSchedule:
         return self._width.now if self.costs.switch else 0
 
     def lengths(self, slots: Seq[Slot]) -> list[int]:
-        """As much of the block as is worth it (`reach`), or none of it where the rounds of late made fewer tokens a
-        second than plain ones would.
-        """
+        """A block each; where drafting does not pay, none, or one for one request."""
         self._renewal.join(slot.id for slot in slots)
-        most = self.longest if self.costs.switch else self._ask()
-        caps = [min(most, slot.room) for slot in slots]
-        if self.costs.switch and self._width.now > 1:
-            return [min(cap, self._width.now - 1) for cap in caps]
-        pays = self._balance.pays or not self._reach.known
-        if not any(caps) or (pays and not self.costs.switch):
+        self._tried = None
+        caps = [min(self.longest, slot.room) for slot in slots]
+        if not any(caps):
             return caps
-        drafting = self._block_seconds.expected
-        extra = drafting + 2 * self.costs.switch
+        if self._on:
+            return [min(cap, self._most) for cap in caps]
+        extra = self._try_seconds.value or self._block_seconds / len(slots)
         if self._probed + extra <= PROBE_SHARE * self._elapsed:
-            self._probed += extra
-            if self.costs.switch and self._probe_short:
-                caps = [min(cap, 1) for cap in caps]
-            self._probe_short = not self._probe_short
-            return caps
+            self._tries += 1
+            places = [i for i, cap in enumerate(caps) if cap]
+            self._tried = places[self._tries % len(places)]
+            return [cap if i == self._tried else 0 for i, cap in enumerate(caps)]
         for slot, cap in zip(slots, caps, strict=True):
             if cap:
                 self._off[slot.id] = f"{slot.drafter} does not pay: {self._balance}"
         return [0] * len(slots)
+
+    def thresholds(self, slots: Seq[Slot]) -> Seq[float]:
+        """See `schedule.base.Stopping`. The first token is always worth drafting: its block is paid for by then."""
+        if self._drafted < EVIDENCE:
+            return ()
+        rate, requests = self._balance.rate, len(slots)
+        token = self._drafting.slope / requests
+        if self.costs.switch:  # a pass is as wide as it is
+            return [0.0, *[rate * token] * (self.longest - 1)]
+        seconds = self.costs.at(_context(slots))
+        passes = [seconds(requests * rows) for rows in range(2, self.longest + 2)]
+        return [0.0, *(rate * (token + (more - less) / requests) for less, more in pairwise(passes))]
 
     def admit(self, slots: Seq[Slot], proposals: Seq[Proposal]) -> list[int]:
         """How much of each proposal to verify."""
@@ -132,8 +140,11 @@ class PrefixSchedule:
             if proposal.tokens:
                 self._off.pop(slot.id, None)
         if self.costs.switch:
-            most = max(self._width.now - 1, 1)  # one where a drafter that is off is tried again
-            return [min(len(proposal.tokens), most) for proposal in proposals]
+            # Where a drafter that is off is tried again, its confidences say enough: a wider pass would be two changes.
+            return [
+                min(len(p.tokens), self._width.now - 1 if self._width.now > 1 else p.confidence is None)
+                for p in proposals
+            ]
         survivals = [self._survivals(proposal) for proposal in proposals]
         if self.form == "budget":
             return self._fill(survivals, self._budget(len(slots)))
@@ -141,49 +152,40 @@ class PrefixSchedule:
 
     def observe(self, record: RoundRecord) -> None:
         """Learn acceptance, seconds, and (budget form) how many rows the confidences of this round were worth."""
-        for proposal, verified, accepted in zip(record.proposals, record.admitted, record.accepted, strict=True):
-            self.acceptance.observe(proposal.drafter, proposal.stratum, verified, accepted)
         context, requests = _context(record.slots), len(record.slots)
-        drafted = any(proposal.tokens for proposal in record.proposals)
         learn_pass(self.costs, record, self.width)
         if self.costs.refine:
             self._elapsed += record.target_seconds + record.draft_seconds + record.other_seconds
             self._rest.observe(record.other_seconds, judged=any(record.admitted))
-            if drafted:
-                self._block_seconds.observe(record.draft_seconds)
-        if not drafted:
+        lengths = [n for n in map(_length, record.proposals) if n]
+        if not lengths:
             return
-        longest = max(len(p.tokens) for p in record.proposals)
-        block = record.draft_seconds if self.costs.refine else self._block_seconds.expected
-        for line in (self._drafting, self._by_token):
-            line.observe(longest, block)
-        drafting = self._by_token(longest) or self._block_seconds.expected
-        before = self._reach.known and self._reach.choice
-        if self._reach.whole:
-            self._explored += self._more_than(self._reach.choice) if self._reach.known else 0.0
-            self._reach.observe(self._by_length(record))
-        else:
-            self._reach.passed()
-        if self._reach.known and self._reach.choice != before:
-            self._balance.forget()
-        rows = max(requests + sum(record.admitted), requests * self.width)
-        spent = self._round(rows, context, requests) + drafting
-        pairs = zip(record.proposals, record.admitted, strict=True)
-        promised = sum(sum(islice(self._survivals(proposal), n)) for proposal, n in pairs)
-        self._balance.trust(promised, sum(record.accepted))
-        if self.costs.switch or not self._reach.whole or self._reach.choice == self.longest:
-            self._balance.add(requests, promised, spent, self._round(requests, context, requests))
+        mean = sum(lengths) / len(lengths)
+        self._learn_drafting(record, mean)
+        for proposal, verified, accepted in zip(record.proposals, record.admitted, record.accepted, strict=True):
+            self.acceptance.observe(proposal.drafter, proposal.stratum, verified, accepted)
+        proposals, admitted = record.proposals, record.admitted
+        if self._tried is not None:  # it stands for all requests
+            proposals, admitted = [proposals[self._tried]] * requests, [admitted[self._tried]] * requests
+        promised = [sum(islice(self._survivals(p), n)) for p, n in zip(proposals, admitted, strict=True)]
+        self._balance.trust(sum(promised) if self._tried is None else promised[0], sum(record.accepted))
+        drafting = self._drafting(mean) or self._known_seconds
+        if self._tried is None or not self.costs.switch:  # otherwise nothing was admitted
+            rows = max(requests + sum(admitted), requests * self.width)
+            spent = self._round(rows, context, requests) + drafting
+            self._balance.add(requests, sum(promised), spent, self._round(requests, context, requests))
+        self._drafted += 1
         if self.costs.switch:
             # The round is over: its confidences are history now.
             self._width.next(
-                [self._beyond(proposal) for proposal in record.proposals],
+                [self._beyond(proposal) for proposal in proposals],
                 lambda width: self._round(requests * width, context, requests) + (self._drafting(width - 1) or 0.0),
                 self.costs.switch,
                 free=self.costs.changes(requests * self._width.now),  # the round read a prompt
             )
         elif self.form == "budget":
             # The round is over: all its confidences are history now, and searching them all is allowed.
-            survivals = [list(self._survivals(proposal)) for proposal in record.proposals]
+            survivals = [list(self._survivals(proposal)) for proposal in proposals]
             best = best_rows(survivals, lambda rows: self._round(rows, context, requests) + drafting)
             worth = sum(best.lengths) / requests
             self._rows_per_request = worth if self._rows_per_request is None else _blend(self._rows_per_request, worth)
@@ -199,9 +201,39 @@ class PrefixSchedule:
 
     # -- decisions ---------------------------------------------------------------------------------------
 
+    @property
+    def _on(self) -> bool:
+        if self.costs.switch:
+            return self._width.now > 1
+        return self._balance.pays or self._drafted < EVIDENCE
+
+    @property
+    def _most(self) -> int:
+        """Tokens of a block. At first every other one is half of it: what is it that a token takes?"""
+        if self.costs.switch:
+            return self._width.now - 1
+        return -(-self.longest // 2) if self._drafted < EVIDENCE and self._drafted % 2 else self.longest
+
+    @property
+    def _block_seconds(self) -> float:
+        """Expected seconds of a round's drafting, whatever this round's blocks turned out to be."""
+        return self._drafting.mean or self._known_seconds
+
+    def _learn_drafting(self, record: RoundRecord, mean: float) -> None:
+        """mean: tokens drafted for each request that was asked."""
+        if not self.costs.refine:
+            return
+        if self._tried is None:
+            self._drafting.observe(mean, record.draft_seconds)
+            return
+        self._try_seconds.observe(record.draft_seconds)
+        self._probed += record.draft_seconds + 2 * self.costs.switch * any(record.admitted)
+        if len(record.slots) == 1:
+            self._drafting.observe(mean, record.draft_seconds)
+
     def _climb(self, survivals: Seq[Iterator[float]], context: int) -> list[int]:
         """The causal form: admit while the rate rises."""
-        drafting = self._block_seconds.expected
+        drafting = self._block_seconds
         requests = len(survivals)
         tokens: float = requests
         rows = requests
@@ -247,28 +279,6 @@ class PrefixSchedule:
                 alive = alive * confidence
             yield alive
 
-    def _ask(self) -> int:
-        """How much of a block to draft; a whole one, to see more of it, costs at most a share of all time."""
-        extra = self._more_than(self._reach.choice)
-        return self._reach.ask(afford=self._explored + extra <= WHOLE_SHARE * self._elapsed)
-
-    def _more_than(self, tokens: int) -> float:
-        """Seconds that drafting a whole block takes more than drafting so many tokens."""
-        return (self._by_token(self.longest) or 0.0) - (self._by_token(tokens) or 0.0)
-
-    def _by_length(self, record: RoundRecord) -> list[tuple[float, float]]:
-        """Expected tokens and seconds of a past round, had 1, 2, ... tokens been drafted; what was not verified would
-        not have been.
-        """
-        requests, context, kept = len(record.slots), _context(record.slots), self._balance.kept
-        rows = [list(islice(self._survivals(p), n)) for p, n in zip(record.proposals, record.admitted, strict=True)]
-        tokens, verified, made = float(requests), requests, list[tuple[float, float]]()
-        for k in range(max(len(p.tokens) for p in record.proposals)):
-            column = [row[k] for row in rows if k < len(row)]
-            tokens, verified = tokens + kept * sum(column), verified + len(column)
-            made.append((tokens, self._round(verified, context, requests) + (self._by_token(k + 1) or 0.0)))
-        return made
-
     def _beyond(self, proposal: Proposal) -> list[float]:
         """Survivals of a past proposal, as many as were kept of such promises, continued to the longest draft."""
         known = [self._balance.kept * a for a in self._survivals(proposal)]
@@ -298,6 +308,10 @@ def _reveal(heap: list[_Entry], survivals: Iterator[float], position: int, reque
     survival = next(survivals, None)
     if survival is not None:
         heapq.heappush(heap, (-survival, position, request))
+
+
+def _length(proposal: Proposal) -> int:
+    return len(proposal.tokens)
 
 
 def _context(slots: Seq[Slot]) -> int:

@@ -14,9 +14,10 @@ from __future__ import annotations
 OUTLIER = 3.0
 RARE = 16  # rounds
 MEMORY = 0.9  # weight kept by a running average when a round adds its own
-LINE_MEMORY = 1 - 1 / 16  # the same for the line
+LINE_MEMORY = 1 - 1 / 16  # the same for the level of the line
+SLOPE_MEMORY = 0.998  # and for its slope, of rounds of other lengths: a token costs little beside the noise of a block
 LEVEL = 0.6  # share of a block's cost that does not depend on its length, before it was seen
-DOUBT = 0.1  # variance of lengths at which what was seen counts as much as that belief
+DOUBT = 0.5  # sum of squares of lengths at which what was seen counts as much as that belief
 
 
 class Seconds:
@@ -56,36 +57,49 @@ class RestSeconds:
 
 
 class DraftSeconds:
-    """Seconds of drafting n tokens, as a line through what was seen of late: a block costs its pass whatever it holds.
+    """Seconds of drafting n tokens, as a line: a block costs its pass whatever it holds.
 
-    Before lengths have differed, `level` of the cost is taken not to depend on them. memory: weight kept when a round
-    adds its own. None until something was seen.
+    Its level is that of late; its slope is that of the rounds whose lengths told something of it, however long ago, and
+    before there were any, LEVEL of the cost is taken not to depend on lengths. None until something was seen.
     """
 
-    def __init__(self, *, level: float = LEVEL, memory: float = LINE_MEMORY) -> None:
-        self._level, self._memory = level, memory
+    def __init__(self) -> None:
         self._hiccups = _Hiccups()
-        self._count = self._x = self._y = self._xx = self._xy = 0.0
+        self._weight = self._tokens = self._seconds = 0.0  # of late
+        self._spread = self._together = 0.0  # of tokens, squared, and of tokens and seconds, about those of late
 
-    def observe(self, tokens: int, seconds: float) -> None:
-        """A round drafted so many tokens in all of its longest block."""
+    def observe(self, tokens: float, seconds: float) -> None:
+        """A round drafted so many tokens for each of its requests, on the mean."""
         if not self._hiccups.usual(self(tokens), seconds):
             return
-        self._count = self._memory * self._count + 1
-        self._x = self._memory * self._x + tokens
-        self._y = self._memory * self._y + seconds
-        self._xx = self._memory * self._xx + tokens * tokens
-        self._xy = self._memory * self._xy + tokens * seconds
+        if self._weight:
+            apart = tokens - self._tokens / self._weight
+            memory = SLOPE_MEMORY ** min(apart * apart, 1.0)
+            self._spread = memory * self._spread + apart * apart
+            self._together = memory * self._together + apart * (seconds - self._seconds / self._weight)
+        self._weight = LINE_MEMORY * self._weight + 1
+        self._tokens = LINE_MEMORY * self._tokens + tokens
+        self._seconds = LINE_MEMORY * self._seconds + seconds
 
-    def __call__(self, tokens: int) -> float | None:
+    @property
+    def mean(self) -> float | None:
+        """Seconds of a round's drafting of late."""
+        return self._seconds / self._weight if self._weight else None
+
+    @property
+    def slope(self) -> float:
+        """Seconds that one more token for each request takes; 0 until something was seen."""
+        if not self._weight:
+            return 0.0
+        each = self._seconds / self._tokens
+        slope = (self._together + DOUBT * (1 - LEVEL) * each) / (self._spread + DOUBT)
+        return min(max(slope, 0.0), each)
+
+    def __call__(self, tokens: float) -> float | None:
         """Expected seconds; 0 for no tokens."""
-        if not self._count or not tokens:
-            return 0.0 if self._count else None
-        x, y = self._x / self._count, self._y / self._count
-        spread, together = self._xx / self._count - x * x, self._xy / self._count - x * y
-        believed = (1 - self._level) * y / x
-        slope = (together + DOUBT * believed) / (max(spread, 0.0) + DOUBT)
-        return y + min(max(slope, 0.0), y / x) * (tokens - x)
+        if not self._weight or not tokens:
+            return 0.0 if self._weight else None
+        return (self._seconds + self.slope * (tokens * self._weight - self._tokens)) / self._weight
 
 
 class _Hiccups:

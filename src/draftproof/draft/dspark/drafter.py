@@ -2,8 +2,9 @@
 
 Guarantees: q of each token is the softmax of U + B through the request's own controls, exactly 0 outside the draft
 vocabulary, and the token was drawn from it through the request's stream; confidence[k] was computed before token k was
-drawn. Its context holds exactly the committed tokens but the newest after every round. What it does not do: decide how
-much of a block is verified (`schedule.prefix`).
+drawn, and so was the end of the block, where survivals fall below the request's thresholds. Its context holds exactly
+the committed tokens but the newest after every round. What it does not do: decide how much of a block is verified
+(`schedule.prefix`).
 
 The first round of a request drafts nothing: the prompt has not been read by the target yet.
 """
@@ -95,9 +96,14 @@ class DSparkDrafter:
         tokens: list[int] = []
         laws: list[Dist | None] = []
         confidences: list[float] = []
+        survival = 1.0
         for k in range(limit):
             previous = tokens[-1] if tokens else request.tokens[-1]
-            bias, confidence = walk.next(block.hidden[k], previous)
+            confidence = walk.confidence(block.hidden[k], previous)
+            survival *= confidence
+            if k < len(request.thresholds) and survival < request.thresholds[k]:
+                break  # before the token is drawn: what it is has no say in it
+            bias = walk.next(block.hidden[k], previous)
             logits = block.logits[k] if bias is None else block.logits[k] + bias
             q = request.sampler.distribution(self._rows(logits), 0, tokens)
             tokens.append(request.sampler.draw(q, k))

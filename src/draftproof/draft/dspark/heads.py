@@ -1,6 +1,6 @@
 """The sequential heads in numpy: B of the next draft row from the tokens drawn so far, and the confidence in it.
 
-Guarantees: row k's bias and confidence are functions of tokens up to k - 1; a head's state is moved by `next` alone.
+Guarantees: row k's bias and confidence are functions of tokens up to k - 1; a walk is moved by `next` alone.
 The same numbers as `module` up to float32 rounding. What it does not do: draw tokens.
 """
 
@@ -47,18 +47,23 @@ class Walk:
         self._k = 0
         self._state: Array | None = None
 
-    def next(self, hidden: Array, previous: int) -> tuple[Array | None, float]:
-        """(B of row k over the draft vocabulary or None, c_k), for the token `previous` at k - 1 and h_k (hidden,)."""
+    def confidence(self, hidden: Array, previous: int) -> float:
+        """c_k, for the token `previous` at k - 1 and h_k (hidden,); row k is the coming one."""
         head = self._head
         logit = float(hidden @ head.confidence_hidden) + head.confidence_bias
-        bias: Array | None = None
-        if head.embed is not None and head.out is not None:
-            row = head.embed[head.index[previous]]
-            logit += float(row @ head.confidence_previous)
-            bias = (self._read(row, hidden) if head.gates else row) @ head.out
-        confidence = _sigmoid(logit / head.temperatures[self._k])
+        if head.embed is not None:
+            logit += float(head.embed[head.index[previous]] @ head.confidence_previous)
+        return _sigmoid(logit / head.temperatures[self._k])
+
+    def next(self, hidden: Array, previous: int) -> Array | None:
+        """B of row k over the draft vocabulary or None, from the same; the next row is the coming one then."""
+        head = self._head
         self._k += 1
-        return bias, confidence
+        if head.embed is None or head.out is None:
+            return None
+        row = head.embed[head.index[previous]]
+        bias: Array = (self._read(row, hidden) if head.gates else row) @ head.out
+        return bias
 
     def _read(self, row: Array, hidden: Array) -> Array:
         gates = self._head.gates

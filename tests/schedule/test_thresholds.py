@@ -1,0 +1,106 @@
+"""Where a block is not worth going on with: the survival for which a token pays, from past rounds alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+
+import pytest
+
+from draftproof.draft.base import DraftRequest, Proposal, StatelessDrafter
+from draftproof.engine import Engine
+from draftproof.proof.toys import PROMPT, toy_target
+from draftproof.sampling.params import SamplingParams
+from draftproof.schedule.base import RoundRecord, Schedule, Slot, Stopping, thresholds_of
+from draftproof.schedule.costs import CostCurve
+from draftproof.schedule.fixed import FixedSchedule
+from draftproof.schedule.prefix import EVIDENCE, PrefixSchedule
+
+POINTS = {1: 10.0, 2: 10.0, 3: 10.0, 4: 10.0, 5: 11.0, 6: 11.5}
+BLOCK, TOKEN = 2.0, 0.25  # seconds of drafting: of a block, and of each of its tokens
+
+
+def _slots(count: int) -> list[Slot]:
+    return [Slot(i, 10, 20, "d") for i in range(count)]
+
+
+def _play(schedule: Schedule, blocks: Seq[Seq[float]], rounds: int) -> list[tuple[list[int], list[int]]]:
+    """Rounds in which every request's block has the next of these confidences; tokens drafted and verified."""
+    seen = []
+    for i in range(rounds):
+        slots = _slots(1)
+        thresholds = thresholds_of(schedule, slots)
+        confidence = blocks[i % len(blocks)][: schedule.lengths(slots)[0]]
+        survival, kept = 1.0, 0
+        for k, c in enumerate(confidence):
+            survival *= c
+            if k < len(thresholds) and survival < thresholds[k]:
+                break
+            kept += 1
+        proposal = Proposal([1] * kept, [None] * kept, "d", confidence[:kept])
+        (n,) = schedule.admit(slots, [proposal])
+        seconds = CostCurve(POINTS).seconds(1 + n)
+        draft = (BLOCK + TOKEN * kept) * (kept > 0)
+        schedule.observe(RoundRecord(slots, [proposal], [n], [n], [[1] * (n + 1)], 1 + n, seconds, draft, 0.0))
+        seen.append(([kept], [n]))
+    return seen
+
+
+def test_a_threshold_is_what_drafting_and_verifying_the_token_costs_at_the_rate_of_late() -> None:
+    schedule = PrefixSchedule(CostCurve(POINTS), 5)
+    _play(schedule, [[1.0, 1.0, 1.0, 0.1, 0.1]], 200)  # four rows verified, and all of it kept
+    rate = 4 / (10 + BLOCK + 3 * TOKEN)
+    got = schedule.thresholds(_slots(1))
+    # Rows 2 to 4 are free, the fifth takes a second, the sixth 0.5. The first token's block is paid for.
+    assert got == pytest.approx([0, *(rate * (TOKEN + rows) for rows in (0, 0, 1, 0.5))], rel=0.05)
+    # Two requests share what a pass of more rows and a token for each of them cost.
+    assert schedule.thresholds(_slots(2))[1] == pytest.approx(rate * (TOKEN + 1.5) / 2, rel=0.05)
+
+
+def test_blocks_end_where_their_own_confidences_say() -> None:
+    sure, unsure = [0.99] * 5, [0.3, 0.05, 0.9, 0.9, 0.9]
+    seen = _play(PrefixSchedule(CostCurve(POINTS), 5), [sure, unsure, unsure], 302)
+    assert seen[0] == ([5], [5])
+    assert seen[-2:] == [([5], [5]), ([1], [1])]
+
+
+def test_at_first_all_is_drafted_or_half_of_it_to_see_what_a_token_costs() -> None:
+    seen = _play(PrefixSchedule(CostCurve(POINTS), 5), [[0.2] * 5], EVIDENCE)
+    assert [kept for (kept,), _ in seen] == [5, 3] * (EVIDENCE // 2)
+
+
+def test_where_a_pass_keeps_its_width_only_drafting_costs() -> None:
+    schedule = PrefixSchedule(CostCurve({1: 10.0, 8: 10.0}, switch=4.0), 3)
+    for i in range(60):
+        (n,) = schedule.lengths(_slots(1))
+        drafted = n - i % 2
+        proposal = Proposal([1] * drafted, [None] * drafted, "d", [0.9] * drafted)
+        admitted = schedule.admit(_slots(1), [proposal])
+        draft = BLOCK + TOKEN * drafted
+        schedule.observe(
+            RoundRecord(_slots(1), [proposal], admitted, admitted, [[1] * (drafted + 1)], 1 + drafted, 10.0, draft, 0.0)
+        )
+    first, *others = schedule.thresholds(_slots(1))
+    assert first == 0
+    assert others == pytest.approx([schedule._balance.rate * TOKEN] * 2, rel=0.1)
+
+
+def test_a_drafter_gets_the_thresholds_of_its_schedule_and_none_from_one_without() -> None:
+    seen: list[Seq[float]] = []
+
+    class Spy(StatelessDrafter):
+        name = "spy"
+
+        def propose(self, requests: Seq[DraftRequest]) -> list[Proposal]:
+            seen.extend(request.thresholds for request in requests)
+            return [Proposal(drafter="spy")] * len(requests)
+
+    class Stops(FixedSchedule):
+        def thresholds(self, slots: Seq[Slot]) -> Seq[float]:
+            return [0.0, 0.5]
+
+    assert isinstance(Stops(2), Stopping)
+    for schedule in (Stops(2), FixedSchedule(2)):
+        engine = Engine(toy_target(3), drafter=Spy(), schedule=schedule)
+        engine.add(list(PROMPT), SamplingParams(max_tokens=4, ignore_eos=True))
+        engine.round()
+    assert [list(x) for x in seen] == [[0.0, 0.5], []]
