@@ -96,7 +96,7 @@ def test_where_a_change_of_width_is_dear_it_keeps_to_the_best_width(drafter: str
         draft_seconds={1: 2.2e-3, 8: 6e-3, 32: 20e-3},
         acceptance=DRAFTERS[drafter],
         spread=0.1,
-        switch_seconds=4.5e-3,
+        switch_seconds={1: 4.5e-3},
     )
     among = [policy for policy in policies(5) if policy.schedule in ("fixed", "prefix")]
     options = SimulationOptions(concurrent=(requests,), rounds=ROUNDS[requests], warm=100)
@@ -120,7 +120,7 @@ def test_a_change_of_width_costs_what_the_profile_says(monkeypatch: pytest.Monke
             return 0
 
     monkeypatch.setattr(Policy, "make", lambda self, costs: Changing(2))
-    profile = replace(_profile("cpu", "good", 0.0), switch_seconds=0.005)
+    profile = replace(_profile("cpu", "good", 0.0), switch_seconds={1: 0.005})
     (run,) = simulate(profile, SimulationOptions(concurrent=(1,), rounds=40, warm=0), among=[Policy("fixed", 2)])
     costs = profile.costs(1)
     whole = 20 * (costs.seconds(1) + costs.seconds(3) + profile.draft(1)) + 20 * 0.005
@@ -134,7 +134,7 @@ def test_passes_are_filled_up_to_the_schedules_width(monkeypatch: pytest.MonkeyP
             return 4
 
     monkeypatch.setattr(Policy, "make", lambda self, costs: Wide(1))
-    profile = replace(_profile(), switch_seconds=0.005, rest_seconds=0.001)
+    profile = replace(_profile(), switch_seconds={1: 0.005}, rest_seconds=0.001)
     (run,) = simulate(profile, SimulationOptions(concurrent=(2,), rounds=40, warm=1), among=[Policy("fixed", 1)])
     assert run.seconds.sum() == pytest.approx(40 * (profile.costs(2).seconds(8) + profile.draft(2) + 2 * 0.001))
     assert run.point.rows_per_round == 4
@@ -248,7 +248,10 @@ def _file(folder: Path, **changes: object) -> Path:
 
 def test_a_curve_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert Profile.read(_file(tmp_path)) == _profile()
-    dear = replace(_profile(), switch_seconds=0.004, rest_seconds=0.001)
+    dear = replace(_profile(), switch_seconds={1: 0.004}, rest_seconds=0.001)
+    mixed = Profile.read(_file(tmp_path, switch_seconds={"1": 0, "9": 0.004}))
+    assert [mixed.costs(n).switch for n in (1, 5, 9)] == pytest.approx([0, 0.002, 0.004])
+    assert Profile.read(_file(tmp_path, **mixed.to_json())) == mixed
     assert Profile.read(_file(tmp_path, switch_seconds=0.004, rest_seconds=0.001)) == dear
     assert Profile.read(_file(tmp_path, switch_seconds=None)) == _profile()
     same = Profile.read(_file(tmp_path, draft_seconds=0.002, name=None, spread=None))

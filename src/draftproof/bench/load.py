@@ -2,7 +2,7 @@
 
 What it is for: whether a schedule gives each request as many tokens as the machine has room for. For each concurrency
 the target's cost curve is measured on passes of that many sequences; every policy then answers the same prompts with
-the same seeds, interleaved, after a run that is thrown away in which schedules learn.
+the same seeds, one group of requests each in turn, after a run that is thrown away in which schedules learn.
 
 Guarantees: only rounds are counted in which every request was live, had room for the longest block, and no prompt was
 read, so a point is a steady state. Schedules keep what they learnt from repeat to repeat. What it does not do: queues,
@@ -137,32 +137,38 @@ def measure_load(
     curves: dict[int, dict[int, float]] = {}
     draft_seconds: dict[int, float] = {}
     token_seconds: dict[int, float] = {}
-    switches: list[float] = []
+    switches: dict[int, float] = {}
     seen = _Seen()
     for at, requests in enumerate(plan.concurrent):
         curve, switch = measure_passes(target, requests, longest, clock=clock)
         curves[requests] = curve
-        switches.append(switch)
+        switches[requests] = switch
         engines = {policy.name: build(policy.make(CostCurve(curve, switch=switch))) for policy in among}
         fixed = {policy.length: _Seen() for policy in among if policy.fixed and policy.length}
         runs: dict[str, list[_Window]] = {policy.name: [] for policy in among}
         for repeat in range(-1, plan.repeats):  # the first one is thrown away
-            for k in range(len(among)):
-                policy = among[(k + repeat) % len(among)]
-                engine = engines[policy.name]
-                engine.observers[:] = [fixed[policy.length]] if repeat >= 0 and policy.fixed and policy.length else []
-                window = _run(engine, plan, requests, repeat, longest, clock)
-                if repeat >= 0:
-                    runs[policy.name].append(window)
-                share = (repeat + 1 + (k + 1) / len(among)) / (plan.repeats + 1)
+            windows = {policy.name: _Window() for policy in among}
+            for turn, first in enumerate(range(0, plan.answers, requests)):  # groups of answers, until there are enough
+                which = range(first, first + requests)
+                for k in range(len(among)):
+                    policy = among[(k + turn + repeat) % len(among)]
+                    engine = engines[policy.name]
+                    counted = repeat >= 0 and policy.fixed and policy.length
+                    engine.observers[:] = [fixed[policy.length]] if counted else []
+                    _group(engine, plan, which, max(repeat, 0), longest, clock, windows[policy.name])
+                done = min(first + requests, plan.answers) / plan.answers
+                share = (repeat + 1 + done) / (plan.repeats + 1)
                 progress(f"{requests} requests", (at + share) / len(plan.concurrent))
+            if repeat >= 0:
+                for policy in among:
+                    runs[policy.name].append(windows[policy.name])
         points += [_point(policy.name, requests, runs[policy.name]) for policy in among]
         here = fixed.get(longest)
         if here is not None and here.draft_seconds:
             draft_seconds[requests] = statistics.median(here.draft_seconds)
             token_seconds[requests] = _slope(fixed, draft_seconds[requests] / longest)
             _merge(seen, here)
-    return points, _profile(name, curves, draft_seconds, token_seconds, seen, statistics.median(switches))
+    return points, _profile(name, curves, draft_seconds, token_seconds, seen, switches)
 
 
 def measure_passes(
@@ -171,14 +177,6 @@ def measure_passes(
     """Median seconds of passes of `requests` sequences with 1 .. longest + 1 rows each, by rows in all; of a change."""
     each, switch = time_passes(target, requests, range(1, longest + 2), budget=budget, clock=clock)
     return {requests * rows: seconds for rows, seconds in each.items()}, switch
-
-
-def _run(engine: Engine, plan: LoadPlan, requests: int, repeat: int, longest: int, clock: Clock) -> _Window:
-    """Groups of requests, one after another, until there were answers enough."""
-    window = _Window()
-    for first in range(0, plan.answers, requests):
-        _group(engine, plan, range(first, first + requests), max(repeat, 0), longest, clock, window)
-    return window
 
 
 def _group(
@@ -253,7 +251,7 @@ def _profile(
     draft_seconds: dict[int, float],
     token_seconds: dict[int, float],
     seen: _Seen,
-    switch: float,
+    switches: dict[int, float],
 ) -> Profile | None:
     known = [(a, r, c) for a, r, c in zip(seen.accepted, seen.reached, seen.confidences, strict=True) if r]
     if not known:
@@ -272,6 +270,6 @@ def _profile(
         draft_token_seconds=token_seconds,
         acceptance=tuple(a / r for a, r, _ in known),
         spread=min(statistics.fmean(shares), 1.0) if shares else 0.0,
-        switch_seconds=switch,
+        switch_seconds=switches,
         rest_seconds=statistics.median(seen.rest_seconds),
     )

@@ -11,7 +11,8 @@ not). All are linear between points and go on with the last slope, a single poin
 acceptance: P(token k is accepted | those before it were), by position of the block. spread: how much these chances
 differ from block to block, as a share of the most they could: 0, every block is alike; 1, the drafter's confidence
 knows the outcome. Default 0.2.
-switch_seconds: what a pass costs more that has another number of tokens than the pass before it. Default 0.
+switch_seconds: what a pass costs more that has another number of tokens than the pass before it; one number, or by
+requests as draft_seconds are. Default 0.
 rest_seconds: what a round takes for each request besides drafting and the pass (rows, draws, text). Default 0.
 
 Guarantees: what is wrong in a file is named. What it does not do: measure; `draftproof bench --load --json` writes what
@@ -46,9 +47,8 @@ _FIELDS = {"target_seconds", "draft_seconds", "acceptance"} | _OPTIONAL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """target_seconds: by rows. draft_seconds, draft_token_seconds: by requests. acceptance: by position.
-
-    switch_seconds: added to a pass after one of another width. rest_seconds: of every request in a round.
+    """target_seconds: by rows. draft_seconds, draft_token_seconds, switch_seconds (added to a pass after one of another
+    width): by requests. acceptance: by position. rest_seconds: of every request in a round.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Profile:
     draft_seconds: Mapping[int, float]
     acceptance: tuple[float, ...]
     spread: float = SPREAD
-    switch_seconds: float = 0.0
+    switch_seconds: Mapping[int, float] = field(default_factory=dict)
     rest_seconds: float = 0.0
     target_seconds_by_requests: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
     draft_token_seconds: Mapping[int, float] = field(default_factory=dict)
@@ -64,10 +64,11 @@ class Profile:
     def __post_init__(self) -> None:
         curves = {f"target_seconds_by_requests of {n}": each for n, each in self.target_seconds_by_requests.items()}
         curves |= {"target_seconds": self.target_seconds, "draft_seconds": self.draft_seconds}
-        if self.draft_token_seconds:
-            curves["draft_token_seconds"] = self.draft_token_seconds
+        for what in ("draft_token_seconds", "switch_seconds"):
+            if getattr(self, what):
+                curves[what] = getattr(self, what)
         for what, points in curves.items():
-            lowest = ">= 0" if what.startswith("draft") else "> 0"
+            lowest = "> 0" if what.startswith("target") else ">= 0"
             if not points or any(
                 at < 1 or not math.isfinite(s) or s < 0 or (s == 0 and lowest == "> 0") for at, s in points.items()
             ):
@@ -82,14 +83,13 @@ class Profile:
                     f"draft_token_seconds {each} for {requests} requests",
                     f"{len(self.acceptance)} tokens cost no more than a block, {self.draft(requests)}",
                 )
-        for name in ("switch_seconds", "rest_seconds"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise InvalidValue(f"{name} {getattr(self, name)}", ">= 0")
+        if not 0 <= self.rest_seconds < math.inf:
+            raise InvalidValue(f"rest_seconds {self.rest_seconds}", ">= 0")
 
     def costs(self, requests: int) -> CostCurve:
         """The target's curve for so many requests, for a schedule of its own: schedules may refine theirs."""
         points = self.target_seconds_by_requests.get(requests, self.target_seconds)
-        return CostCurve(points, switch=self.switch_seconds)
+        return CostCurve(points, switch=_line(self.switch_seconds, requests) if self.switch_seconds else 0.0)
 
     def draft(self, requests: int, tokens: int | None = None) -> float:
         """Seconds of drafting so many tokens in all, None for whole blocks, for `requests` requests; 0 for none."""
@@ -108,7 +108,7 @@ class Profile:
             "acceptance": list(self.acceptance),
             "spread": self.spread,
             "draft_token_seconds": {str(at): s for at, s in sorted(self.draft_token_seconds.items())},
-            "switch_seconds": self.switch_seconds,
+            "switch_seconds": {str(at): s for at, s in sorted(self.switch_seconds.items())},
             "rest_seconds": self.rest_seconds,
             "target_seconds_by_requests": {
                 str(n): {str(at): s for at, s in sorted(points.items())}
@@ -132,18 +132,15 @@ class Profile:
             said = f"lacks {', '.join(missing)}" if missing else f"has unknown fields {', '.join(unknown)}"
             raise InvalidValue(f"{file} {said}", f"fields: {', '.join(sorted(_FIELDS))}")
         try:
-            draft = values["draft_seconds"]
-            if not isinstance(draft, dict):
-                draft = {1: draft, 2: draft}  # the same for any number of requests
             return cls(
                 name=str(values.get("name", file.stem)),
                 target_seconds={int(at): float(s) for at, s in values["target_seconds"].items()},
-                draft_seconds={int(at): float(s) for at, s in draft.items()},
+                draft_seconds=_by_requests(values["draft_seconds"]),
                 acceptance=tuple(float(a) for a in values["acceptance"]),
                 spread=float(values.get("spread", SPREAD)),
-                switch_seconds=float(values.get("switch_seconds", 0.0)),
+                switch_seconds=_by_requests(values.get("switch_seconds", {})),
                 rest_seconds=float(values.get("rest_seconds", 0.0)),
-                draft_token_seconds={int(at): float(s) for at, s in values.get("draft_token_seconds", {}).items()},
+                draft_token_seconds=_by_requests(values.get("draft_token_seconds", {})),
                 target_seconds_by_requests={
                     int(n): {int(at): float(s) for at, s in points.items()}
                     for n, points in values.get("target_seconds_by_requests", {}).items()
@@ -151,6 +148,12 @@ class Profile:
             )
         except (TypeError, ValueError, AttributeError) as error:
             raise InvalidValue(f"{file}: {error}", "numbers, and objects of {number: seconds}") from error
+
+
+def _by_requests(value: Any) -> dict[int, float]:
+    """Seconds by requests; a single number is that of any."""
+    points = value if isinstance(value, dict) else {1: value}
+    return {int(at): float(s) for at, s in points.items()}
 
 
 def _line(points: Mapping[int, float], requests: int) -> float:
