@@ -252,6 +252,26 @@ def test_confidences_that_are_not_kept_switch_the_drafter_off() -> None:
     assert "does not pay" in (schedule.off_reason(0) or "")
 
 
+def test_an_unlucky_start_does_not_keep_a_calibrated_drafter_off_where_changes_are_dear() -> None:
+    """Nothing of the first blocks was accepted, so their promises count for little, and what is off is not verified.
+    Tries go on being seen, the memory of it fades, and what one change costs is soon lost by staying: on again.
+    """
+    schedule, slots = PrefixSchedule(CostCurve({1: 10.0, 9: 10.2}, switch=4.0), 4), _slots(1)
+    on = []
+    for i in range(8000):
+        lengths = schedule.lengths(slots)
+        proposals = [_proposal([0.4] * n) for n in lengths]
+        admitted = schedule.admit(slots, proposals)
+        accepted = [int(n > 0 and i > 200 and i % 5 < 2) for n in admitted]
+        emitted = [[0] * (n + 1) for n in accepted]
+        seconds = (2.0 + 0.2 * lengths[0]) * (lengths[0] > 0)
+        record = RoundRecord(slots, proposals, admitted, accepted, emitted, 1 + admitted[0], 10.0, seconds, 0.0)
+        schedule.observe(record)
+        on.append(schedule.width > 1)
+    assert not any(on[100:200])
+    assert all(on[-4000:])
+
+
 def test_a_drafter_that_pays_a_little_is_not_switched_off_by_a_run_of_bad_luck() -> None:
     """0.4 promised and kept: 1.4 tokens in 1.3 seconds; then eight misses in a row."""
     schedule = PrefixSchedule(CostCurve({1: 1.0, 2: 1.2}, refine=False), 1, draft_seconds=0.1)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from draftproof.draft.base import Proposal
 from draftproof.errors import InvalidValue
 from draftproof.schedule.acceptance import Acceptance
-from draftproof.schedule.adaptive import PROBE_SHARE, AdaptiveSchedule
+from draftproof.schedule.adaptive import EVIDENCE, PROBE_SHARE, AdaptiveSchedule
 from draftproof.schedule.allocate import best_block, best_rows
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve
@@ -292,6 +292,27 @@ def test_what_a_costly_drafter_did_not_find_counts_against_asking_it():
         (n,) = schedule.admit(slots, [proposal])
         schedule.observe(RoundRecord(slots, [proposal], [n], [n], [[7] * (n + 1)], 1 + n, 12.0, 0.5, 0.0))
     assert schedule.lengths(slots) == [0]
+
+
+@pytest.mark.parametrize("finds", [False, True])
+def test_a_costly_drafter_is_judged_after_some_rounds_and_not_by_the_first(finds):
+    """Right in two of five rounds, but not in the first four: it pays. One that finds nothing is not asked for long."""
+    schedule = AdaptiveSchedule(CostCurve({1: 10.0, 5: 10.0}), 5)
+    slots = [Slot(0, 50, 64, "d")]
+    asked = []
+    for i in range(400):
+        (n,) = schedule.lengths(slots)
+        asked.append(n)
+        proposal = Proposal([7] * n, [object()] * n, "d") if n and finds else Proposal(drafter="d")
+        (k,) = schedule.admit(slots, [proposal])
+        hit = int(k > 0 and i >= 4 and i % 5 < 2)
+        draft = (2.0 + 0.2 * n) * (n > 0)
+        schedule.observe(RoundRecord(slots, [proposal], [k], [hit], [[7] * (hit + 1)], 1 + k, 10.0, draft, 0.0))
+    assert asked[:EVIDENCE] == [3, 1] * (EVIDENCE // 2)
+    if finds:
+        assert sum(n > 0 for n in asked) > 390
+    else:
+        assert sum(n > 0 for n in asked) < EVIDENCE + 20
 
 
 @pytest.mark.parametrize(("seconds", "asked"), [(0.02, 8), (0.1, 0)])

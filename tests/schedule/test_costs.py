@@ -136,6 +136,30 @@ def test_a_disproved_curve_is_measured_again_when_nobody_waits_and_not_all_the_t
     assert Renewal(None).leave(0, wrong, 1.0) is wrong
 
 
+def test_real_rounds_teach_what_rows_cost_beside_others():
+    """Timed when nine rows took 1.1 times what five do; they take 1.3 times, on a machine of changing speed."""
+    curve = CostCurve({1: 5.0, 5: 5.0, 6: 5.5, 9: 5.5})
+    for i in range(300):
+        slow = 1.0 if i % 100 < 50 else 1.25
+        rows = 9 if i % 3 == 2 else 5
+        curve.observe(rows, 100, slow * (6.5 if rows == 9 else 5.0))
+    assert curve.seconds(9, 100) / curve.seconds(5, 100) == pytest.approx(1.3, rel=0.03)
+    seconds = [curve.seconds(r, 100) for r in range(1, 12)]
+    assert seconds == sorted(seconds)
+
+
+def test_a_phase_of_the_machine_and_a_hiccup_say_nothing_of_single_rows():
+    curve = CostCurve({1: 5.0, 5: 5.0, 6: 5.5, 9: 5.5})
+    for i in range(400):
+        curve.observe(5, 100, 5.0 if i % 100 < 50 else 7.0)
+    assert curve.seconds(9, 100) / curve.seconds(5, 100) == pytest.approx(1.1)
+    curve.observe(9, 100, 500.0)
+    assert curve.seconds(9, 100) / curve.seconds(5, 100) < 1.15
+    curve.other_pass()  # a prompt was read: another context, perhaps another request
+    curve.observe(5, 100, 0.01)
+    assert curve.seconds(9, 100) / curve.seconds(5, 100) < 1.15
+
+
 def test_unrefined_curves_do_not_learn():
     curve = CostCurve({1: 1.0}, refine=False)
     curve.observe(1, 10, 9.0)

@@ -33,7 +33,8 @@ from draftproof.schedule.seconds import DraftSeconds, RestSeconds, Seconds
 from draftproof.schedule.width import Width
 
 PROBE_SHARE = 0.005  # of all time, spent on trying a costly drafter that is switched off
-FIRST_TRY = 3  # tokens drafted before a drafter's cost is known
+FIRST_TRY = 3  # tokens drafted before a drafter's cost is known, and
+EVIDENCE = 8  # rounds in which a costly one drafts so many or one, before it is decided whether that pays
 CHEAP = 0.015  # of a plain pass: drafters whose proposals cost less always propose
 POOLED = -1  # stratum under which all proposals of a (chain of) drafter(s) count, for deciding before drafting
 BELIEF = 1.0  # token's worth of belief in estimates, before anything was seen
@@ -76,6 +77,7 @@ class AdaptiveSchedule:
         self._width = Width(longest)
         self._drafting = DraftSeconds()
         self._promises = _Promises()
+        self._drafted = 0  # rounds that asked for proposals
         self._asked: list[int] = []  # tokens that this round's drafter was asked for, by request
         self._idle_after, self._idle = idle, 0  # rounds in a row that verified nothing of what was proposed
         self._rest = RestSeconds()
@@ -102,6 +104,10 @@ class AdaptiveSchedule:
         if not costly:
             # What a drafter costs that is hardly ever right is asking it.
             return caps if self._idle < self._idle_after or self._idle % SELDOM == 0 else [0] * len(slots)
+        if self._drafted < EVIDENCE and self.costs.refine and not self.costs.switch:
+            # Where a change is dear every width has to be worth it.
+            first = 1 if self._drafted % 2 else FIRST_TRY
+            return [min(cap, first) if i in costly else cap for i, cap in enumerate(caps)]
         context = max(slot.length for slot in slots)
         per_token = max(self._draft_seconds[slots[i].drafter].expected for i in costly)
         survivals = [
@@ -226,6 +232,7 @@ class AdaptiveSchedule:
         self._rest.observe(record.other_seconds, judged=any(record.admitted))
         if not any(self._asked):
             return
+        self._drafted += 1
         drafted = max((len(p.tokens) for p in record.proposals), default=0)
         if drafted:
             self._drafting.observe(drafted, record.draft_seconds)

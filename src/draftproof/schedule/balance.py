@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 KEPT = 0.95  # weight of a round one round later: about the last 20 decide
 LONG = 0.998  # the same for how far confidences are trusted: about the last 500 rounds
+FADING = 0.97  # weight of what is known of promises after a block that was seen and not verified
 BELIEF = 8.0  # tokens' worth of belief that confidences are true, before anything was seen
 
 
@@ -28,6 +29,11 @@ class Balance:
     plain_seconds: float = 0.0
     long_promised: float = 0.0
     long_accepted: float = 0.0
+
+    def doubt(self) -> None:
+        """A block was seen and not verified: what was known of promises is older by as much."""
+        self.long_promised *= FADING
+        self.long_accepted *= FADING
 
     def trust(self, promised: float, accepted: int) -> None:
         """Learn how much of promises is kept."""

@@ -5,8 +5,9 @@ well under two seconds, or given (simulation, proofs), and refined from real rou
 when it has other rows than the one before it: some runtimes then prepare their kernels anew.
 
 Guarantees: never decreasing in rows; between measured points it is linear, beyond them it goes on with the last slope
-or that of the whole curve, whichever is steeper, until real rounds of such a width have shown what they cost. What it
-does not do: know why a machine is slow; rounds that are off by more than `DRIFT` mark the curve as stale.
+or that of the whole curve, whichever is steeper, until real rounds of such a width have shown what they cost. Real
+rounds move the whole curve (by context), and what some rows cost beside others. What it does not do: know why a machine
+is slow; rounds that are off by more than `DRIFT` mark the curve as stale.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 DRIFT = 0.3  # share by which real rounds may disagree with the curve before it is measured again
 DEEP = 512  # tokens of context that may make a pass twice as dear, and are then no disagreement
 MEMORY = 0.9  # weight kept by what was known when a round adds its own time
+SHAPE = 0.05  # share by which two passes of other rows, one after the other, move what the curve says of either
 SCRATCH = 16  # tokens of context on which passes are timed
 RUN = 4  # passes of one width in a row, when a curve is measured
 NOTICED = 0.1  # of a pass of one row: a change of width that costs less is taken to cost nothing
@@ -48,9 +50,12 @@ class CostCurve:
         self._rows = tuple(sorted(points))
         self._seconds = tuple(_rising([points[rows] for rows in self._rows]))
         self._wide = _Wide(self._rows[-1], self._seconds[-1], self._slope())
-        self._narrow = [self._between(rows) for rows in range(self._rows[-1] + 1)]  # asked many times a round
+        self._measured = [self._between(rows) for rows in range(self._rows[-1] + 1)]
+        self._narrow = self._measured  # with `_shape`; asked many times a round
         self.refine = refine
         self._scale: dict[int, float] = {}
+        self._shape: dict[int, float] = {}  # by rows: what they cost beside others, as a share of what was measured
+        self._before: tuple[int, float] | None = None
         self._disagreed = 0
 
     @property
@@ -79,6 +84,7 @@ class CostCurve:
     def other_pass(self) -> None:
         """A pass that is no round's (it read a prompt): nothing is learnt of it, and the next one is a change."""
         self._last_rows = 0
+        self._before = None
 
     def observe(self, rows: int, context: int, seconds: float) -> None:
         """A round's pass took this long."""
@@ -93,9 +99,22 @@ class CostCurve:
         wrong = not 1 / (1 + DRIFT) <= ratio <= (1 + DRIFT) * (1 + context / DEEP)
         self._disagreed = self._disagreed + 1 if wrong else 0
         self._scale[_bucket(context)] = MEMORY * known + (1 - MEMORY) * ratio
+        self._learn_shape(rows, ratio)
+
+    def _learn_shape(self, rows: int, ratio: float) -> None:
+        """What rows cost beside others is not what it was when they were timed: two passes in a row tell, whatever else
+        has made the machine slow or fast.
+        """
+        before, self._before = self._before, (rows, ratio)
+        if before is None or before[0] == rows:
+            return
+        off = min(max(ratio / before[1], 1 / (1 + DRIFT)), 1 + DRIFT) - 1  # a hiccup is no cost
+        for each, sign in ((rows, 1), (before[0], -1)):
+            self._shape[each] = self._shape.get(each, 1.0) * (1 + sign * SHAPE * off)
+        self._narrow = _rising([s * self._shape.get(rows, 1.0) for rows, s in enumerate(self._measured)])
 
     def _base(self, rows: int) -> float:
-        return self._narrow[rows] if rows < len(self._narrow) else self._wide.seconds(rows)
+        return self._narrow[rows] if rows < len(self._narrow) else max(self._narrow[-1], self._wide.seconds(rows))
 
     def _between(self, rows: int) -> float:
         at, seconds = self._rows, self._seconds

@@ -84,6 +84,7 @@ class PrefixSchedule:
         self._tried: int | None = None  # the one request that was asked for a block in this round, by place
         self._try_seconds = Seconds()
         self._drafted = 0  # rounds
+        self._since = 0  # rounds since the last one that drafted
         self._rows_per_request: float | None = None
         self._balance = Balance()
         self._renewal = Renewal(measure_again)
@@ -157,6 +158,7 @@ class PrefixSchedule:
         if self.costs.refine:
             self._elapsed += record.target_seconds + record.draft_seconds + record.other_seconds
             self._rest.observe(record.other_seconds, judged=any(record.admitted))
+        self._since += 1
         lengths = [n for n in map(_length, record.proposals) if n]
         if not lengths:
             return
@@ -168,7 +170,10 @@ class PrefixSchedule:
         if self._tried is not None:  # it stands for all requests
             proposals, admitted = [proposals[self._tried]] * requests, [admitted[self._tried]] * requests
         promised = [sum(islice(self._survivals(p), n)) for p, n in zip(proposals, admitted, strict=True)]
-        self._balance.trust(sum(promised) if self._tried is None else promised[0], sum(record.accepted))
+        if any(record.admitted):
+            self._balance.trust(sum(promised) if self._tried is None else promised[0], sum(record.accepted))
+        else:
+            self._balance.doubt()
         drafting = self._drafting(mean) or self._known_seconds
         if self._tried is None or not self.costs.switch:  # otherwise nothing was admitted
             rows = max(requests + sum(admitted), requests * self.width)
@@ -182,6 +187,7 @@ class PrefixSchedule:
                 lambda width: self._round(requests * width, context, requests) + (self._drafting(width - 1) or 0.0),
                 self.costs.switch,
                 free=self.costs.changes(requests * self._width.now),  # the round read a prompt
+                rounds=self._since,
             )
         elif self.form == "budget":
             # The round is over: all its confidences are history now, and searching them all is allowed.
@@ -189,6 +195,7 @@ class PrefixSchedule:
             best = best_rows(survivals, lambda rows: self._round(rows, context, requests) + drafting)
             worth = sum(best.lengths) / requests
             self._rows_per_request = worth if self._rows_per_request is None else _blend(self._rows_per_request, worth)
+        self._since = 0
 
     def off_reason(self, id: int) -> str | None:
         """Why nothing is drafted for this request now."""

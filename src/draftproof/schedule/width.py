@@ -41,12 +41,14 @@ class Width:
         *,
         free: bool = False,
         leap: bool = False,
+        rounds: int = 1,
     ) -> int:
         """Learn from a round's proposals and decide; the width from now on.
 
         survivals[r][k]: P(at least k+1 tokens of request r accepted), empty for none. seconds(width): of a whole round
         with it. switch: of a change. free: the coming pass is a change whatever is decided. leap: survivals are of the
-        round to come, and may widen it at once if they alone repay the change there and back.
+        round to come, and may widen it at once if they alone repay the change there and back. rounds: since last
+        time.
         """
         widest, requests = len(self._tokens) - 1, len(survivals)
         made = _tokens(survivals, widest)
@@ -60,7 +62,7 @@ class Width:
         rates = [0.0, *(self._tokens[width] / cost[width] for width in range(1, widest + 1))]
         best = rates.index(max(rates))
         lost = (1 - rates[self.now] / rates[best]) * cost[self.now]
-        self._lost += lost
+        self._lost += lost * rounds
         if max(lost * self._rounds, self._lost) > (0.0 if free else switch):
             self.now, self._lost = best, 0.0
         if leap:
