@@ -372,7 +372,7 @@ def test_replayed_calls_have_the_widths_of_the_run() -> None:
 
 @pytest.mark.parametrize("rounds", [1, 100])
 def test_a_rare_look_counts_for_the_rounds_since_the_last_one(rounds: int) -> None:
-    """One token more in one look of 16 loses little beside a change; in a hundred rounds it has cost more than one."""
+    """A tenth of a token a round is little beside a change of five rounds; in a hundred of them it is twice as much."""
     width = Width(1)
     width.next([[0.1]], lambda width: 1.0, 5.0, rounds=rounds)
     assert width.now == (2 if rounds == 100 else 1)
