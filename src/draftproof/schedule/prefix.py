@@ -89,7 +89,7 @@ class PrefixSchedule:
         self._balance = Balance()
         self._renewal = Renewal(measure_again)
         self._width = Width(longest, now=min(longest, FIRST) + 1)
-        self._off: dict[int, str] = {}
+        self._off: dict[int, str] = {}  # the drafters of requests for which nothing is drafted
 
     @property
     def name(self) -> str:
@@ -120,7 +120,7 @@ class PrefixSchedule:
             return [cap if i == self._tried else 0 for i, cap in enumerate(caps)]
         for slot, cap in zip(slots, caps, strict=True):
             if cap:
-                self._off[slot.id] = f"{slot.drafter} does not pay: {self._balance}"
+                self._off[slot.id] = slot.drafter
         return [0] * len(slots)
 
     def thresholds(self, slots: Seq[Slot]) -> Seq[float]:
@@ -137,6 +137,8 @@ class PrefixSchedule:
 
     def admit(self, slots: Seq[Slot], proposals: Seq[Proposal]) -> list[int]:
         """How much of each proposal to verify."""
+        if not any(map(_length, proposals)):
+            return [0] * len(slots)
         for slot, proposal in zip(slots, proposals, strict=True):
             if proposal.tokens:
                 self._off.pop(slot.id, None)
@@ -199,7 +201,10 @@ class PrefixSchedule:
 
     def off_reason(self, id: int) -> str | None:
         """Why nothing is drafted for this request now."""
-        return "the draft length is 0" if not self.longest else self._off.get(id)
+        if not self.longest:
+            return "the draft length is 0"
+        drafter = self._off.get(id)
+        return None if drafter is None else f"{drafter} does not pay: {self._balance}"
 
     def forget(self, id: int) -> None:
         """The request has ended."""

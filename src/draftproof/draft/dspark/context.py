@@ -14,20 +14,21 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 _FIRST_ROOM = 256
+_FIRST_WAITING = 8
 
 
 class ContextCache:
     """store: (layers, 2, kv heads, room, head_dim), keys and values of the first `stored` tokens. parts: the same,
     keys and values of every layer in turn, each (1, kv heads, room, head_dim); views that stay until the store grows.
-    waiting: features of the tokens after them, (tokens, feature layers * hidden), or None.
     """
 
-    __slots__ = ("parts", "store", "stored", "waiting")
+    __slots__ = ("_count", "_features", "parts", "store", "stored")
 
     def __init__(self, layers: int, kv_heads: int, head_dim: int) -> None:
         self._take(np.zeros((layers, 2, kv_heads, _FIRST_ROOM, head_dim), dtype=np.float32))
         self.stored = 0
-        self.waiting: Array | None = None
+        self._features: Array | None = None  # with room for more
+        self._count = 0
 
     def _take(self, store: Array) -> None:
         self.store = store
@@ -36,7 +37,12 @@ class ContextCache:
     @property
     def length(self) -> int:
         """Tokens of the context."""
-        return self.stored + (0 if self.waiting is None else len(self.waiting))
+        return self.stored + self._count
+
+    @property
+    def waiting(self) -> Array | None:
+        """Features of the tokens after the stored ones, (tokens, feature layers * hidden); None for none."""
+        return self._features[: self._count] if self._features is not None and self._count else None
 
     @property
     def room(self) -> int:
@@ -46,7 +52,14 @@ class ContextCache:
 
     def wait(self, features: Array) -> None:
         """Add tokens of which only features are known."""
-        self.waiting = features if self.waiting is None else np.concatenate([self.waiting, features])
+        end = self._count + len(features)
+        if self._features is None or end > len(self._features):
+            wider = np.empty((max(end, 2 * self._count, _FIRST_WAITING), features.shape[1]), np.float32)
+            if self._features is not None:
+                wider[: self._count] = self._features[: self._count]
+            self._features = wider
+        self._features[self._count : end] = features
+        self._count = end
 
     def append(self, rows: Array) -> None:
         """Add keys and values, (layers, 2, kv heads, n, head_dim), of the tokens that were waiting, or of new ones."""
@@ -56,14 +69,11 @@ class ContextCache:
             wider[:, :, :, : self.stored] = self.store[:, :, :, : self.stored]
             self._take(wider)
         self.store[:, :, :, self.stored : end] = rows
-        self.stored, self.waiting = end, None
+        self.stored, self._count = end, 0
 
     def cut(self, length: int) -> None:
         """Forget tokens from `length` on."""
-        if length <= self.stored:
-            self.stored, self.waiting = length, None
-        elif self.waiting is not None:
-            self.waiting = self.waiting[: length - self.stored]
+        self.stored, self._count = min(length, self.stored), min(max(length - self.stored, 0), self._count)
 
     def layer(self, i: int) -> tuple[Array, Array]:
         """Keys and values of one layer: (kv heads, stored tokens, head_dim) each."""

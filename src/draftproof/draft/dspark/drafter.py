@@ -12,7 +12,7 @@ The first round of a request drafts nothing: the prompt has not been read by the
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from typing import Any
 
@@ -68,7 +68,7 @@ class DSparkDrafter:
         if cache.length < known:
             states = self._tap.take(tokens[:known], cache.length)
             if states is not None:
-                with self._one_thread():
+                with self._one_thread() if self._forward.blas else nullcontext():
                     self._forward.extend(cache, states)
 
     def propose(self, requests: Seq[DraftRequest]) -> list[Proposal]:

@@ -33,7 +33,9 @@ class BlockRows:
 
 
 class Forward(Protocol):
-    """The drafter on its context."""
+    """The drafter on its context. blas: whether NumPy's products are what it computes with."""
+
+    blas: bool
 
     def new_cache(self) -> ContextCache:
         """An empty context."""
@@ -50,6 +52,8 @@ class Forward(Protocol):
 
 class NumpyForward:
     """embedding, head: the target's tables, (vocab, hidden)."""
+
+    blas = True
 
     def __init__(self, checkpoint: Checkpoint, embedding: Array, head: Array) -> None:
         c = self.config = checkpoint.config

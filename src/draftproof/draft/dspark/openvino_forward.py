@@ -31,6 +31,7 @@ from draftproof.target.openvino_weights import rounded
 Array = npt.NDArray[Any]
 Node = Any
 
+PATIENT = 32  # tokens that may wait where nothing is drafted
 _HIDDEN = np.float32(-1e9)  # added to the score of what is not to be seen
 
 
@@ -38,6 +39,8 @@ class OpenVINOForward:
     """A `forward.Forward`. embedding, head: the target's tables, (vocab, hidden). threads: of the runtime, None for its
     own choice. exact: float32 weights and products.
     """
+
+    blas = False
 
     def __init__(
         self, checkpoint: Checkpoint, embedding: Array, head: Array, *, threads: int | None = None, exact: bool = False
@@ -72,13 +75,20 @@ class OpenVINOForward:
         if not len(features):
             return
         cache.wait(features)
-        if cache.waiting is not None and len(cache.waiting) > _most_waiting(self.config):
-            at = np.arange(cache.stored, cache.length)[None]
-            (rows,) = self._context([cache.waiting[None], *rotation(self.config, at)])
-            cache.append(rows[0])
+        self._store(cache, PATIENT)  # a drafter that is off for a while computes them many at a time
+
+    def _store(self, cache: ContextCache, most: int) -> None:
+        """Keys and values of what waits, if that is more than so many tokens."""
+        if cache.waiting is None or len(cache.waiting) <= most:
+            return
+        at = np.arange(cache.stored, cache.length)[None]
+        (rows,) = self._context([cache.waiting[None], *rotation(self.config, at)])
+        cache.append(rows[0])
 
     def blocks(self, caches: Seq[ContextCache], anchors: Seq[int], wanted: Seq[int]) -> list[BlockRows]:
         g = self.config.block
+        for cache in caches:
+            self._store(cache, _most_waiting(self.config))
         count, room = len(caches), max(cache.room for cache in caches)
         if (count, room) != self._inputs.shape:
             self._inputs = _Inputs(self.config, count, room)
