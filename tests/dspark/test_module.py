@@ -13,7 +13,7 @@ from transformers import LlamaForCausalLM
 from draftproof.draft.dspark.forward import Forward, NumpyForward
 from draftproof.draft.dspark.heads import SequentialHead
 from draftproof.draft.dspark.module import DSparkModule
-from draftproof.draft.dspark.openvino_forward import OpenVINOForward
+from draftproof.draft.dspark.openvino_forward import PATIENT, OpenVINOForward
 from draftproof.train.batches import collate, every_anchor
 from draftproof.train.rows import DraftRows
 from draftproof.train.store import FeatureStore
@@ -156,6 +156,34 @@ def test_one_graph_gives_what_numpy_gives_alone_and_together_as_contexts_grow_an
                 np.testing.assert_allclose(one.hidden, other.hidden, rtol=1e-4, atol=1e-4)
                 np.testing.assert_allclose(one.logits, other.logits, rtol=1e-4, atol=1e-4)
     assert caches[0][1].room > 256
+
+
+def test_while_nothing_is_drafted_keys_and_values_are_computed_many_tokens_at_a_time(model: LlamaForCausalLM) -> None:
+    """100 rounds of plain decoding, then a block: the same as in numpy, after three calls and one for the block."""
+    pytest.importorskip("openvino")
+    checkpoint, tables = checkpoint_of(tiny_module(spread=0.2)), tiny_tables(model)
+    plain = NumpyForward(checkpoint, tables.embedding, tables.head)
+    graph = OpenVINOForward(checkpoint, tables.embedding, tables.head, exact=True)
+    calls: list[int] = []
+    inner = graph._context
+    graph._context = lambda arrays: (calls.append(arrays[0].shape[1]), inner(arrays))[1]  # type: ignore[assignment]
+    ours, theirs = graph.new_cache(), plain.new_cache()
+    features = np.random.default_rng(2).standard_normal(
+        (100, len(checkpoint.config.feature_layers) * checkpoint.config.hidden)
+    )
+    for row in features.astype(np.float32):
+        graph.extend(ours, row[None])
+        plain.extend(theirs, row[None])
+    assert calls == [PATIENT + 1] * 3
+    one, other = graph.blocks([ours], [3], [BLOCK])[0], plain.blocks([theirs], [3], [BLOCK])[0]
+    assert len(calls) == 3  # one token was waiting
+    np.testing.assert_allclose(one.logits, other.logits, rtol=1e-4, atol=1e-4)
+    for row in features[:20].astype(np.float32):
+        graph.extend(ours, row[None])
+        plain.extend(theirs, row[None])
+    one, other = graph.blocks([ours], [3], [BLOCK])[0], plain.blocks([theirs], [3], [BLOCK])[0]
+    assert calls[3:] == [20]  # more than a block's graph takes
+    np.testing.assert_allclose(one.logits, other.logits, rtol=1e-4, atol=1e-4)
 
 
 def test_rows_of_a_block_stay_what_they_were_when_the_next_is_made(model: LlamaForCausalLM) -> None:

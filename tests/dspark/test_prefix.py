@@ -116,6 +116,22 @@ def test_on_costs_that_rise_ever_faster_it_is_the_best_of_all_prefixes(
     assert tokens / (costs.seconds(len(blocks) + sum(lengths)) + 0.1) == pytest.approx(best.rate)
 
 
+def test_promises_count_as_much_as_of_late_was_kept_of_them() -> None:
+    """Two rows that cost a fifth of a round each, at survivals .5 and .4: verified by a drafter that keeps its
+    promises, not by one that kept a third of them; and blocks of the latter end sooner.
+    """
+    thresholds = []
+    for accepted, verified in (([1, 0], [2]), ([1, 0, 0, 0, 0, 0], [0])):
+        schedule = PrefixSchedule(CostCurve({1: 1.0, 9: 2.6}, refine=False), 4, draft_seconds=0.05)
+        for i in range(400):
+            n = accepted[i % len(accepted)]
+            proposal = _proposal([0.5])
+            schedule.observe(RoundRecord(_slots(1), [proposal], [1], [n], [[0] * (n + 1)], 2, 1.2, 0.05, 0.0))
+        assert schedule.admit(_slots(1), [_proposal([0.5, 0.8])]) == verified
+        thresholds.append(schedule.thresholds(_slots(1))[1])
+    assert thresholds[1] > 2 * thresholds[0]
+
+
 def test_equal_survivals_are_taken_by_position_then_by_request() -> None:
     budget = _schedule({1: 1.0}, "budget")
     budget._rows_per_request = 1.0

@@ -81,7 +81,7 @@ def test_where_a_pass_keeps_its_width_only_drafting_costs() -> None:
         )
     first, *others = schedule.thresholds(_slots(1))
     assert first == 0
-    assert others == pytest.approx([schedule._balance.rate * TOKEN] * 2, rel=0.1)
+    assert others == pytest.approx([schedule._balance.rate * TOKEN / schedule._balance.kept] * 2, rel=0.1)
 
 
 def test_a_drafter_gets_the_thresholds_of_its_schedule_and_none_from_one_without() -> None:

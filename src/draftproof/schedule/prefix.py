@@ -1,8 +1,9 @@
 """The prefix schedule: how much of each drafted block is verified, decided from the drafter's own confidences.
 
 It maximises tokens per second of the round, tau / seconds(rows): tau counts every request's own token and the survival
-a = c_1 ... c_k of each admitted draft; seconds are those of the whole round, draft and target. Greedy, largest survival
-first, stopping at the first token that does not raise it.
+a = c_1 ... c_k of each admitted draft, times the share of such promises that was kept in past rounds; seconds are those
+of the whole round, draft and target. Greedy, largest survival first, stopping at the first token that does not raise
+it.
 
 Guarantees: non-anticipating (algorithms.md, sections 7 and 7.1). The heap holds one entry per request, its next
 survival; the confidence of position k + 1, which depends on token k, is read only after position k was admitted, so
@@ -127,7 +128,7 @@ class PrefixSchedule:
         """See `schedule.base.Stopping`. The first token is always worth drafting: its block is paid for by then."""
         if self._drafted < EVIDENCE:
             return ()
-        rate, requests = self._balance.rate, len(slots)
+        rate, requests = self._balance.rate / self._balance.kept, len(slots)
         token = self._drafting.slope / requests
         if self.costs.switch:  # a pass is as wide as it is
             return [0.0, *[rate * token] * (self.longest - 1)]
@@ -193,7 +194,8 @@ class PrefixSchedule:
             )
         elif self.form == "budget":
             # The round is over: all its confidences are history now, and searching them all is allowed.
-            survivals = [list(self._survivals(proposal)) for proposal in proposals]
+            kept = self._balance.kept
+            survivals = [[kept * a for a in self._survivals(proposal)] for proposal in proposals]
             best = best_rows(survivals, lambda rows: self._round(rows, context, requests) + drafting)
             worth = sum(best.lengths) / requests
             self._rows_per_request = worth if self._rows_per_request is None else _blend(self._rows_per_request, worth)
@@ -245,7 +247,7 @@ class PrefixSchedule:
 
     def _climb(self, survivals: Seq[Iterator[float]], context: int) -> list[int]:
         """The causal form: admit while the rate rises."""
-        drafting = self._block_seconds
+        drafting, kept = self._block_seconds, self._balance.kept
         requests = len(survivals)
         tokens: float = requests
         rows = requests
@@ -254,10 +256,11 @@ class PrefixSchedule:
         heap = _first_entries(survivals)
         while heap:
             survival, position, request = heapq.heappop(heap)
-            raised = (tokens - survival) / (self._round(rows + 1, context, requests) + drafting)
+            more = tokens - kept * survival
+            raised = more / (self._round(rows + 1, context, requests) + drafting)
             if not raised > rate:
                 break
-            tokens, rows, rate = tokens - survival, rows + 1, raised
+            tokens, rows, rate = more, rows + 1, raised
             lengths[request] = position + 1
             _reveal(heap, survivals[request], position + 1, request)
         return lengths
