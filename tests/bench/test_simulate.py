@@ -222,6 +222,34 @@ def test_schedules_are_asked_and_told_as_the_engine_does(monkeypatch: pytest.Mon
     assert run.tokens.sum() == pytest.approx(expected)
 
 
+def test_blocks_end_where_the_schedules_thresholds_say_and_cost_what_was_drafted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[RoundRecord] = []
+
+    class Stops(FixedSchedule):
+        def thresholds(self, slots: Seq[Slot]) -> Seq[float]:
+            return [0.5, 0.4]
+
+        def observe(self, record: RoundRecord) -> None:
+            seen.append(record)
+
+    monkeypatch.setattr(Policy, "make", lambda self, costs: Stops(3))
+    profile = replace(_profile("cpu", "good", 0.3), draft_token_seconds={1: 1e-4})
+    simulate(profile, SimulationOptions(concurrent=(4,), rounds=60, warm=0), among=[Policy("fixed", 3)])
+    blocks = module._Blocks(profile, 4, SimulationOptions(concurrent=(4,), rounds=60, warm=0))
+    lengths = set()
+    for t, record in enumerate(seen):
+        drafted = []
+        for i, proposal in enumerate(record.proposals):
+            first, second, _ = np.cumprod(blocks.confidence[t, i, :3])
+            drafted.append(0 if first < 0.5 else 1 if second < 0.4 else 3)
+            assert len(proposal.tokens) == drafted[-1]
+        assert record.draft_seconds == profile.draft(sum(n > 0 for n in drafted), sum(drafted))
+        lengths |= set(drafted)
+    assert lengths == {0, 1, 3}
+
+
 def test_policies_are_production_schedules_on_curves_of_their_own() -> None:
     costs = _profile().costs(1)
     made = {policy.name: policy.make(costs) for policy in policies(3)}

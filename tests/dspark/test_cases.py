@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from fractions import Fraction
 from functools import partial
 
 import pytest
 
-from draftproof.draft.base import Proposal
+from draftproof.draft.base import DraftRequest, Proposal
 from draftproof.engine import Engine
+from draftproof.proof import dspark_cases as dspark_cases_module
 from draftproof.proof.cases import product
 from draftproof.proof.dspark_cases import JAGGED, SCHEDULES, DSparkCase, ToyDSpark, dspark_cases
 from draftproof.proof.engine_law import engine_law, target_law
@@ -27,6 +29,26 @@ def test_every_case_is_exact(case: DSparkCase) -> None:
     outcome = case.run()
     assert outcome.error == 0, outcome.difference
     assert isinstance(outcome.error, Fraction)
+
+
+class _DropsBeforeTheUnsure(ToyDSpark):
+    """Ends a block where the next confidence is low, and drops the token drawn last, which made it so."""
+
+    def _one(self, request: DraftRequest) -> Proposal:
+        whole = super()._one(dataclasses.replace(request, thresholds=()))
+        for k, threshold in enumerate(request.thresholds[: len(whole.tokens)]):
+            if k and (whole.confidence or [])[k] < threshold:
+                return whole.cut(k - 1)
+        return whole
+
+
+@pytest.mark.parametrize("requests", [1, 2])
+def test_a_drafter_that_drops_a_token_for_what_follows_it_is_caught(
+    requests: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the cases whose blocks end by thresholds prove something."""
+    monkeypatch.setattr(dspark_cases_module, "ToyDSpark", _DropsBeforeTheUnsure)
+    assert DSparkCase("token", "fixed, blocks end", 2, 2, requests=requests).run().error != 0
 
 
 class _LooksAhead(PrefixSchedule):

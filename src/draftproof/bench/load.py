@@ -31,6 +31,8 @@ from draftproof.schedule.base import RoundRecord, Schedule
 from draftproof.schedule.costs import CostCurve, time_passes
 from draftproof.target.base import Target
 
+CURVE_SECONDS = 4.0  # of timing passes for each concurrency: in one a machine's bad moment makes rows look free
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
@@ -172,7 +174,7 @@ def measure_load(
 
 
 def measure_passes(
-    target: Target, requests: int, longest: int, *, budget: float = 1.0, clock: Clock = perf_counter
+    target: Target, requests: int, longest: int, *, budget: float = CURVE_SECONDS, clock: Clock = perf_counter
 ) -> tuple[dict[int, float], float]:
     """Median seconds of passes of `requests` sequences with 1 .. longest + 1 rows each, by rows in all; of a change."""
     each, switch = time_passes(target, requests, range(1, longest + 2), budget=budget, clock=clock)

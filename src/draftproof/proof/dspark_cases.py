@@ -22,14 +22,15 @@ from draftproof.proof.cases import DEAR_CHANGE, LEVEL_ROWS, VERIFIERS, Outcome, 
 from draftproof.proof.toys import toy_row, toy_target
 from draftproof.registry import make_verifier
 from draftproof.schedule.adaptive import AdaptiveSchedule
-from draftproof.schedule.base import Schedule
+from draftproof.schedule.base import Schedule, Slot
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import FixedSchedule
-from draftproof.schedule.prefix import PrefixSchedule
+from draftproof.schedule.prefix import EVIDENCE, PrefixSchedule
 from draftproof.target.base import ProbRows
 
 # Passes whose seconds rise slowly, steeply, and with a dip that a search past it would find.
 FLAT, STEEP = {1: 1.0, 2: 1.25, 4: 1.75, 8: 2.75}, {1: 1.0, 2: 1.7, 4: 3.2, 8: 6.2}
+BITING = {1: 1.0, 2: 1.1, 3: 1.6, 4: 2.2, 8: 4.6}  # rows after the second are worth it to the surest alone
 JAGGED = {1: 1.0, 2: 2.0, 3: 2.05, 4: 2.1, 5: 4.0, 8: 4.2}
 CONFIDENCES = (Fraction(1), Fraction(4, 5), Fraction(9, 10), Fraction(0), Fraction(1, 2), Fraction(4, 5))
 """Saturated, tying and ordinary values."""
@@ -78,20 +79,33 @@ def toy_confidence(history: Seq[int], drafted: Seq[int]) -> Fraction:
     return CONFIDENCES[(len(history) + 4 + sum((i + 2) * (x + 1) for i, x in enumerate(drafted))) % len(CONFIDENCES)]
 
 
-def _prefix(points: dict[int, float], *, budget: bool = False, switch: float = 0.0) -> Callable[[int], Schedule]:
+class EndingBlocks(FixedSchedule):
+    """A fixed length with thresholds that end blocks from the first round on, at the first token too."""
+
+    def thresholds(self, slots: Seq[Slot]) -> Seq[float]:
+        """See `schedule.base.Stopping`."""
+        return (0.6, 0.75, 0.7)
+
+
+def _prefix(
+    points: dict[int, float], *, budget: bool = False, switch: float = 0.0, evidence: int = EVIDENCE
+) -> Callable[[int], Schedule]:
     return lambda length: PrefixSchedule(
         CostCurve(points, refine=False, switch=switch),
         length,
         form="budget" if budget else "causal",
         draft_seconds=0.1,
+        evidence=evidence,
     )
 
 
 SCHEDULES: dict[str, Callable[[int], Schedule]] = {
     "fixed": FixedSchedule,
+    "fixed, blocks end": EndingBlocks,
     "adaptive": lambda length: AdaptiveSchedule(CostCurve(FLAT, refine=False), length),
     "prefix": _prefix(FLAT),
     "prefix, dear rows": _prefix(STEEP),
+    "prefix, blocks end": _prefix(BITING, evidence=0),
     "prefix, jagged costs": _prefix(JAGGED),
     "prefix, dear changes": _prefix(LEVEL_ROWS, switch=DEAR_CHANGE),
     "prefix-budget": _prefix(FLAT, budget=True),

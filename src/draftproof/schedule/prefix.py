@@ -52,7 +52,7 @@ EVIDENCE = 8  # rounds that drafted, before they decide whether drafting pays
 
 class PrefixSchedule:
     """longest: most tokens to draft. costs: the target's cost curve. draft_seconds: of drafting a round, if known.
-    measure_again: see `renewal`.
+    evidence: rounds that draft, whole blocks and halves in turn, before anything is decided. measure_again: `renewal`.
 
     With costs that do not refine themselves (`CostCurve(refine=False)`) no clock is read: proofs and simulations.
     """
@@ -64,6 +64,7 @@ class PrefixSchedule:
         *,
         form: Form = "causal",
         draft_seconds: float | None = None,
+        evidence: int = EVIDENCE,
         measure_again: Callable[[], CostCurve] | None = None,
     ) -> None:
         if not 0 <= longest <= LONGEST:
@@ -75,6 +76,7 @@ class PrefixSchedule:
         self.costs = costs
         self.longest = longest
         self.form = form
+        self._evidence = evidence
         self.acceptance = Acceptance()
         self._known_seconds = draft_seconds or 0.0
         self._drafting = DraftSeconds()
@@ -126,7 +128,7 @@ class PrefixSchedule:
 
     def thresholds(self, slots: Seq[Slot]) -> Seq[float]:
         """See `schedule.base.Stopping`. The first token is always worth drafting: its block is paid for by then."""
-        if self._drafted < EVIDENCE:
+        if self._drafted < self._evidence:
             return ()
         rate, requests = self._balance.rate / self._balance.kept, len(slots)
         token = self._drafting.slope / requests
@@ -219,14 +221,14 @@ class PrefixSchedule:
     def _on(self) -> bool:
         if self.costs.switch:
             return self._width.now > 1
-        return self._balance.pays or self._drafted < EVIDENCE
+        return self._balance.pays or self._drafted < self._evidence
 
     @property
     def _most(self) -> int:
         """Tokens of a block. At first every other one is half of it: what is it that a token takes?"""
         if self.costs.switch:
             return self._width.now - 1
-        return -(-self.longest // 2) if self._drafted < EVIDENCE and self._drafted % 2 else self.longest
+        return -(-self.longest // 2) if self._drafted < self._evidence and self._drafted % 2 else self.longest
 
     @property
     def _block_seconds(self) -> float:
