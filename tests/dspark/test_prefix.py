@@ -235,7 +235,9 @@ def test_a_try_changes_no_pass_where_a_change_is_dear_and_confidences_tell_enoug
     assert silent.admit(_slots(1), [Proposal([1, 1], drafter="silent")]) == [1]
 
 
-@pytest.mark.parametrize("bad", [{"longest": -1}, {"longest": 65}, {"form": "greedy"}, {"draft_seconds": -1.0}])
+@pytest.mark.parametrize(
+    "bad", [{"longest": -1}, {"longest": 65}, {"form": "greedy"}, {"draft_seconds": -1.0}, {"evidence": -1}]
+)
 def test_bad_values_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(InvalidValue):
         PrefixSchedule(CostCurve({1: 1.0}), **bad)  # type: ignore[arg-type]

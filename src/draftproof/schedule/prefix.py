@@ -73,6 +73,8 @@ class PrefixSchedule:
             raise InvalidValue(f"form={form!r}", "'causal' or 'budget'")
         if draft_seconds is not None and not draft_seconds >= 0:
             raise InvalidValue(f"draft_seconds={draft_seconds}", ">= 0")
+        if evidence < 0:
+            raise InvalidValue(f"evidence={evidence}", "rounds >= 0")
         self.costs = costs
         self.longest = longest
         self.form = form
