@@ -109,6 +109,8 @@ def test_the_schedules_really_cut_blocks(name: str) -> None:
         engine.generate_all([[0, 1, 0], [1, 1]], SamplingParams(max_tokens=8, seed=seed))
     if name == "prefix, dear changes":  # drafts no more than it verifies, in widths that change
         assert {n for _, n in watch.seen} >= {0, 1, 2, 3}, watch.seen
+    elif name.endswith("blocks end"):  # by the drafter, so that less is left to cut
+        assert {length for length, _ in watch.seen} >= {0, 1, 2}, watch.seen
     else:
         assert any(0 < n < length for length, n in watch.seen), watch.seen
     assert len({n for _, n in watch.seen}) >= 2, watch.seen

@@ -68,6 +68,37 @@ def test_at_first_all_is_drafted_or_half_of_it_to_see_what_a_token_costs() -> No
     assert [kept for (kept,), _ in seen] == [5, 3] * (EVIDENCE // 2)
 
 
+def test_a_drafter_without_confidences_gets_the_length_that_past_acceptance_is_worth() -> None:
+    """A model that drafts token by token, a quarter of a pass each; its second token is hardly ever right."""
+    schedule, asked = PrefixSchedule(CostCurve(POINTS), 5), []
+    for i in range(200):
+        (n,) = schedule.lengths(_slots(1))
+        asked.append(n)
+        proposal = Proposal([1] * n, [None] * n, "m")
+        (k,) = schedule.admit(_slots(1), [proposal])
+        hits = min(k, 1 if i % 5 else 0)
+        seconds = CostCurve(POINTS).seconds(1 + k)
+        schedule.observe(
+            RoundRecord(_slots(1), [proposal], [k], [hits], [[1] * (hits + 1)], 1 + k, seconds, 2.5 * n, 0.0)
+        )
+    assert asked[:EVIDENCE] == [5, 3] * (EVIDENCE // 2)
+    assert set(asked[100:]) == {1}
+
+
+def test_a_try_that_finds_nothing_is_paid_for_as_well() -> None:
+    schedule = PrefixSchedule(CostCurve({1: 10.0, 2: 25.0}), 1)
+    asked = []
+    for i in range(1000):
+        (n,) = schedule.lengths(_slots(1))
+        asked.append(n)
+        found = n and i < 2 * EVIDENCE
+        proposal = Proposal([1], [None], "d", [0.01]) if found else Proposal(drafter="d")
+        (k,) = schedule.admit(_slots(1), [proposal])
+        target = CostCurve({1: 10.0, 2: 25.0}).seconds(1 + k)
+        schedule.observe(RoundRecord(_slots(1), [proposal], [k], [0], [[1]], 1 + k, target, 3.0 * n, 0.0))
+    assert sum(asked[3 * EVIDENCE :]) < 15  # of 30 seconds that 0.3 % of all time are: ten
+
+
 def test_where_a_pass_keeps_its_width_only_drafting_costs() -> None:
     schedule = PrefixSchedule(CostCurve({1: 10.0, 8: 10.0}, switch=4.0), 3)
     for i in range(60):

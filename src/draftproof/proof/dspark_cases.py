@@ -30,7 +30,7 @@ from draftproof.target.base import ProbRows
 
 # Passes whose seconds rise slowly, steeply, and with a dip that a search past it would find.
 FLAT, STEEP = {1: 1.0, 2: 1.25, 4: 1.75, 8: 2.75}, {1: 1.0, 2: 1.7, 4: 3.2, 8: 6.2}
-BITING = {1: 1.0, 2: 1.1, 3: 1.6, 4: 2.2, 8: 4.6}  # rows after the second are worth it to the surest alone
+BITING = {1: 1.0, 2: 1.1, 3: 1.4, 4: 1.8, 8: 3.4}  # rows after the second are worth it to the surest alone
 JAGGED = {1: 1.0, 2: 2.0, 3: 2.05, 4: 2.1, 5: 4.0, 8: 4.2}
 CONFIDENCES = (Fraction(1), Fraction(4, 5), Fraction(9, 10), Fraction(0), Fraction(1, 2), Fraction(4, 5))
 """Saturated, tying and ordinary values."""

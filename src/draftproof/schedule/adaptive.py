@@ -9,7 +9,8 @@ for each.
 Guarantees: non-anticipating. Lengths are functions of past rounds, measured seconds, and (for proposals) of their
 length and stratum, which are functions of committed tokens. When off, point-mass proposals are still made (they are
 nearly free) and compared with what plain decoding then emits: P(equal) is the acceptance they would have had, so
-nothing is spent on probing. Drafters that cost time are probed, within `PROBE_SHARE` of all time.
+nothing is spent on probing. Drafters that cost time are asked in their first rounds whatever comes of it, and probed,
+within `PROBE_SHARE` of all time, where that did not pay.
 
 Source: algorithms.md, section 7 (the theorem and the expected-value curve).
 """

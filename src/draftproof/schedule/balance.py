@@ -47,6 +47,10 @@ class Balance:
         self.seconds = KEPT * self.seconds + seconds
         self.plain_seconds = KEPT * self.plain_seconds + plain_seconds
 
+    def forget(self) -> None:
+        """From now on other lengths are drafted: what these brought says nothing of them."""
+        self.plain_tokens = self.promised = self.seconds = self.plain_seconds = 0.0
+
     @property
     def kept(self) -> float:
         """The share of promises that was kept over many rounds."""
@@ -59,8 +63,8 @@ class Balance:
 
     @property
     def rate(self) -> float:
-        """Tokens a second of late, with drafting or without it, whichever is more; 0 before the first round."""
-        return max(self.tokens / self.seconds, self.plain_tokens / self.plain_seconds) if self.seconds else 0.0
+        """Tokens a second of the rounds that drafted; 0 before the first."""
+        return self.tokens / self.seconds if self.seconds else 0.0
 
     @property
     def pays(self) -> bool:

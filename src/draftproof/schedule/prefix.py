@@ -17,8 +17,8 @@ Where a pass of another shape than the last one is dear, both forms verify as ma
 rounds have decided (`width`), and draft no more than that. What a wider one would make follows from past acceptance.
 
 A drafter with confidences is told when to end a block: at the first token whose survival is worth less than the seconds
-of drafting and verifying it (`thresholds`, from past rounds). Where drafting does not pay, one request is asked for a
-block now and then.
+of drafting and verifying it (`thresholds`, from past rounds); one without gets the length that past acceptance is worth
+by the same measure. Where drafting does not pay, one request is asked for a block now and then.
 
 Source: dspark.md, "Scheduler"; arXiv:2607.05147.
 """
@@ -90,6 +90,7 @@ class PrefixSchedule:
         self._try_seconds = Seconds()
         self._drafted = 0  # rounds
         self._since = 0  # rounds since the last one that drafted
+        self._silent: tuple[str, int] | None = None  # drafter and stratum of late, if it gave no confidences
         self._rows_per_request: float | None = None
         self._balance = Balance()
         self._renewal = Renewal(measure_again)
@@ -116,13 +117,15 @@ class PrefixSchedule:
         if not any(caps):
             return caps
         if self._on:
-            return [min(cap, self._most) for cap in caps]
+            most = self._most(slots)
+            return [min(cap, most) for cap in caps]
         extra = self._try_seconds.value or self._block_seconds / len(slots)
         if self._probed + extra <= PROBE_SHARE * self._elapsed:
             self._tries += 1
             places = [i for i, cap in enumerate(caps) if cap]
             self._tried = places[self._tries % len(places)]
-            return [cap if i == self._tried else 0 for i, cap in enumerate(caps)]
+            most = self.longest if self.costs.switch else self._most(slots)
+            return [min(cap, most) if i == self._tried else 0 for i, cap in enumerate(caps)]
         for slot, cap in zip(slots, caps, strict=True):
             if cap:
                 self._off[slot.id] = slot.drafter
@@ -132,11 +135,12 @@ class PrefixSchedule:
         """See `schedule.base.Stopping`. The first token is always worth drafting: its block is paid for by then."""
         if self._drafted < self._evidence:
             return ()
-        rate, requests = self._balance.rate / self._balance.kept, len(slots)
+        requests, context = len(slots), _context(slots)
+        rate = max(self._balance.rate, requests / self._round(requests, context, requests)) / self._balance.kept
         token = self._drafting.slope / requests
         if self.costs.switch:  # a pass is as wide as it is
             return [0.0, *[rate * token] * (self.longest - 1)]
-        seconds = self.costs.at(_context(slots))
+        seconds = self.costs.at(context)
         passes = [seconds(requests * rows) for rows in range(2, self.longest + 2)]
         return [0.0, *(rate * (token + (more - less) / requests) for less, more in pairwise(passes))]
 
@@ -167,10 +171,12 @@ class PrefixSchedule:
             self._rest.observe(record.other_seconds, judged=any(record.admitted))
         self._since += 1
         lengths = [n for n in map(_length, record.proposals) if n]
+        mean = sum(lengths) / max(len(lengths), 1)
+        self._learn_drafting(record, mean)
         if not lengths:
             return
-        mean = sum(lengths) / len(lengths)
-        self._learn_drafting(record, mean)
+        last = next(p for p in reversed(record.proposals) if p.tokens)
+        self._silent = (last.drafter, last.stratum) if last.confidence is None else None
         for proposal, verified, accepted in zip(record.proposals, record.admitted, record.accepted, strict=True):
             self.acceptance.observe(proposal.drafter, proposal.stratum, verified, accepted)
         proposals, admitted = record.proposals, record.admitted
@@ -187,6 +193,8 @@ class PrefixSchedule:
             spent = self._round(rows, context, requests) + drafting
             self._balance.add(requests, sum(promised), spent, self._round(requests, context, requests))
         self._drafted += 1
+        if self._drafted == self._evidence and self._silent is not None:
+            self._balance.forget()
         if self.costs.switch:
             # The round is over: its confidences are history now.
             self._width.next(
@@ -225,12 +233,18 @@ class PrefixSchedule:
             return self._width.now > 1
         return self._balance.pays or self._drafted < self._evidence
 
-    @property
-    def _most(self) -> int:
-        """Tokens of a block. At first every other one is half of it: what is it that a token takes?"""
+    def _most(self, slots: Seq[Slot]) -> int:
+        """Tokens of a block. At first every other one is half of it: what is it that a token takes? Then a drafter
+        without confidences, which cannot end a block itself, gets the length that past acceptance is worth.
+        """
         if self.costs.switch:
             return self._width.now - 1
-        return -(-self.longest // 2) if self._drafted < self._evidence and self._drafted % 2 else self.longest
+        if self._drafted < self._evidence:
+            return -(-self.longest // 2) if self._drafted % 2 else self.longest
+        if self._silent is None:
+            return self.longest
+        pairs = zip(self.acceptance.survivals(*self._silent, self.longest), self.thresholds(slots), strict=True)
+        return next((k for k, (survival, threshold) in enumerate(pairs) if survival < threshold), self.longest)
 
     @property
     def _block_seconds(self) -> float:
@@ -238,15 +252,13 @@ class PrefixSchedule:
         return self._drafting.mean or self._known_seconds
 
     def _learn_drafting(self, record: RoundRecord, mean: float) -> None:
-        """mean: tokens drafted for each request that was asked."""
+        """mean: tokens drafted for each request for which there were any."""
         if not self.costs.refine:
             return
-        if self._tried is None:
-            self._drafting.observe(mean, record.draft_seconds)
-            return
-        self._try_seconds.observe(record.draft_seconds)
-        self._probed += record.draft_seconds + 2 * self.costs.switch * any(record.admitted)
-        if len(record.slots) == 1:
+        if self._tried is not None:
+            self._try_seconds.observe(record.draft_seconds)
+            self._probed += record.draft_seconds + 2 * self.costs.switch * any(record.admitted)
+        if mean and (self._tried is None or len(record.slots) == 1):
             self._drafting.observe(mean, record.draft_seconds)
 
     def _climb(self, survivals: Seq[Iterator[float]], context: int) -> list[int]:
