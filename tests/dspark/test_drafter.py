@@ -13,6 +13,7 @@ from draftproof.dist import Dist
 from draftproof.draft.base import DraftRequest, Proposal
 from draftproof.draft.dspark.drafter import DSparkDrafter
 from draftproof.draft.dspark.forward import NumpyForward
+from draftproof.draft.dspark.module import DSparkModule
 from draftproof.draft.dspark.tap import FeatureTap
 from draftproof.engine import Engine
 from draftproof.registry import make_verifier
@@ -176,16 +177,20 @@ class _Recording:
         return q.token_at(int(np.argsort(-q.probs)[index]))
 
 
-@pytest.mark.parametrize("head", ["markov", "rnn", "none"])
-def test_q_is_what_the_token_was_drawn_from_and_what_training_computes(head: str, model: LlamaForCausalLM) -> None:
-    tap, tables, module = FeatureTap(tiny_target(model)), tiny_tables(model), tiny_module(head, spread=0.2)
-    checkpoint = checkpoint_of(module)
+def _ready(module: DSparkModule, model: LlamaForCausalLM, tokens: list[int]) -> DSparkDrafter:
+    """A drafter whose sequence 0 holds these tokens, all but the newest scored."""
+    tap, tables, checkpoint = FeatureTap(tiny_target(model)), tiny_tables(model), checkpoint_of(module)
     drafter = DSparkDrafter(checkpoint, tap, tables, forward=NumpyForward(checkpoint, tables.embedding, tables.head))
-    tokens = [1, 5, 9, 2, 17]
-    handle = tap.open()
-    tap.score([Feed(handle, tokens[:-1], rows=1)])
+    tap.score([Feed(tap.open(), tokens[:-1], rows=1)])
     drafter.open(0)
     drafter.commit(0, tokens)
+    return drafter
+
+
+@pytest.mark.parametrize("head", ["markov", "rnn", "none"])
+def test_q_is_what_the_token_was_drawn_from_and_what_training_computes(head: str, model: LlamaForCausalLM) -> None:
+    tables, module, tokens = tiny_tables(model), tiny_module(head, spread=0.2), [1, 5, 9, 2, 17]
+    drafter = _ready(module, model, tokens)
     sampler = _Recording()
     proposal = drafter.propose([DraftRequest(0, tokens, 3, BLOCK, sampler)])[0]
     assert proposal.q is not None
@@ -206,7 +211,7 @@ def test_q_is_what_the_token_was_drawn_from_and_what_training_computes(head: str
         confidence = torch.sigmoid(module.confidence(hidden, seen))[0, 0].numpy()
     for k, q in enumerate(proposal.q):
         assert q is not None
-        np.testing.assert_allclose(q.dense()[checkpoint.tensors["vocab"]], expected[k], atol=1e-4)
+        np.testing.assert_allclose(q.dense()[checkpoint_of(module).tensors["vocab"]], expected[k], atol=1e-4)
         assert proposal.confidence[k] == pytest.approx(confidence[k], abs=1e-4)
 
 
@@ -215,14 +220,8 @@ def test_a_block_ends_before_the_first_token_below_its_threshold_and_is_otherwis
     head: str, model: LlamaForCausalLM
 ) -> None:
     """Whatever threshold stands after the end, and whatever would have been drawn there, changes nothing."""
-    tap, tables, module = FeatureTap(tiny_target(model)), tiny_tables(model), tiny_module(head, spread=0.2)
-    checkpoint = checkpoint_of(module)
-    drafter = DSparkDrafter(checkpoint, tap, tables, forward=NumpyForward(checkpoint, tables.embedding, tables.head))
     tokens = [1, 5, 9, 2, 17]
-    handle = tap.open()
-    tap.score([Feed(handle, tokens[:-1], rows=1)])
-    drafter.open(0)
-    drafter.commit(0, tokens)
+    drafter = _ready(tiny_module(head, spread=0.2), model, tokens)
 
     def propose(*thresholds: float) -> Proposal:
         sampler = _Recording()

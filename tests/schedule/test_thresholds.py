@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence as Seq
+from itertools import accumulate
 
 import pytest
 
@@ -10,7 +12,7 @@ from draftproof.draft.base import DraftRequest, Proposal, StatelessDrafter
 from draftproof.engine import Engine
 from draftproof.proof.toys import PROMPT, toy_target
 from draftproof.sampling.params import SamplingParams
-from draftproof.schedule.base import RoundRecord, Schedule, Slot, Stopping, thresholds_of
+from draftproof.schedule.base import RoundRecord, Schedule, Slot, Stopping, thresholds_of, worth_drafting
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import FixedSchedule
 from draftproof.schedule.prefix import EVIDENCE, PrefixSchedule
@@ -30,12 +32,7 @@ def _play(schedule: Schedule, blocks: Seq[Seq[float]], rounds: int) -> list[tupl
         slots = _slots(1)
         thresholds = thresholds_of(schedule, slots)
         confidence = blocks[i % len(blocks)][: schedule.lengths(slots)[0]]
-        survival, kept = 1.0, 0
-        for k, c in enumerate(confidence):
-            survival *= c
-            if k < len(thresholds) and survival < thresholds[k]:
-                break
-            kept += 1
+        kept = worth_drafting(list(accumulate(confidence, operator.mul)), thresholds)
         proposal = Proposal([1] * kept, [None] * kept, "d", confidence[:kept])
         (n,) = schedule.admit(slots, [proposal])
         seconds = CostCurve(POINTS).seconds(1 + n)
@@ -54,6 +51,19 @@ def test_a_threshold_is_what_drafting_and_verifying_the_token_costs_at_the_rate_
     assert got == pytest.approx([0, *(rate * (TOKEN + rows) for rows in (0, 0, 1, 0.5))], rel=0.05)
     # Two requests share what a pass of more rows and a token for each of them cost.
     assert schedule.thresholds(_slots(2))[1] == pytest.approx(rate * (TOKEN + 1.5) / 2, rel=0.05)
+
+
+def test_a_block_ends_before_the_first_survival_below_its_threshold() -> None:
+    assert [
+        worth_drafting([0.9, 0.5, 0.4], t) for t in ((), (0.9,), (0, 0.5, 0.4), (0, 0.6, 0), (0, 0, 0.5), (1.0,))
+    ] == [
+        3,
+        3,
+        3,
+        1,
+        2,
+        0,
+    ]
 
 
 def test_blocks_end_where_their_own_confidences_say() -> None:

@@ -30,7 +30,7 @@ from draftproof.bench.profile import Profile
 from draftproof.draft.base import Proposal
 from draftproof.errors import InvalidValue
 from draftproof.models.cache import Progress, silent
-from draftproof.schedule.base import RoundRecord, Schedule, Slot, Steady, thresholds_of
+from draftproof.schedule.base import RoundRecord, Schedule, Slot, Steady, thresholds_of, worth_drafting
 from draftproof.schedule.costs import CostCurve
 
 BATCHES = 20
@@ -180,7 +180,8 @@ def _round(
     """One round as `draftproof.rounds` runs it, with everything but the schedule simulated."""
     lengths = schedule.lengths(slots)
     thresholds = thresholds_of(schedule, slots)
-    lengths = [_worth_drafting(confidence[i, :n], thresholds) for i, n in enumerate(lengths)]
+    # As `draft.dspark` ends blocks.
+    lengths = [worth_drafting(np.cumprod(confidence[i, :n]).tolist(), thresholds) for i, n in enumerate(lengths)]
     proposals = [_proposal(confidence[i, :n]) for i, n in enumerate(lengths)]
     admitted = schedule.admit(slots, proposals)
     accepted = [_accepted(confidence[i, :n], luck[i, :n]) for i, n in enumerate(admitted)]
@@ -203,13 +204,6 @@ def _round(
     )
     expected = sum(1 + float(np.cumprod(confidence[i, :n]).sum()) for i, n in enumerate(admitted))
     return _Round(expected, target + draft + rest, rows)
-
-
-def _worth_drafting(confidence: Floats, thresholds: Seq[float]) -> int:
-    """How long a block becomes, as `draft.dspark` ends it."""
-    enough = np.minimum(len(confidence), len(thresholds))
-    low = np.flatnonzero(np.cumprod(confidence[:enough]) < thresholds[:enough])
-    return int(low[0]) if len(low) else len(confidence)
 
 
 def _proposal(confidence: Floats) -> Proposal:

@@ -101,3 +101,9 @@ def thresholds_of(schedule: Schedule, slots: Seq[Slot]) -> Seq[float]:
     """A schedule's thresholds, none where it has no say in it."""
     asked = getattr(schedule, "thresholds", None)  # asking for the protocol would take longer than the answer
     return () if asked is None else asked(slots)
+
+
+def worth_drafting(survivals: Seq[float], thresholds: Seq[float]) -> int:
+    """How many of these survivals stand before the first one below its threshold."""
+    pairs = zip(survivals, thresholds, strict=False)  # where no threshold stands there is none
+    return next((k for k, (survival, least) in enumerate(pairs) if survival < least), len(survivals))

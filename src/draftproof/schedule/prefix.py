@@ -36,7 +36,7 @@ from draftproof.errors import BadProposal, InvalidValue
 from draftproof.schedule.acceptance import Acceptance
 from draftproof.schedule.allocate import best_rows
 from draftproof.schedule.balance import Balance
-from draftproof.schedule.base import RoundRecord, Slot
+from draftproof.schedule.base import RoundRecord, Slot, worth_drafting
 from draftproof.schedule.costs import CostCurve, learn_pass
 from draftproof.schedule.fixed import LONGEST
 from draftproof.schedule.renewal import Renewal
@@ -243,8 +243,7 @@ class PrefixSchedule:
             return -(-self.longest // 2) if self._drafted % 2 else self.longest
         if self._silent is None:
             return self.longest
-        pairs = zip(self.acceptance.survivals(*self._silent, self.longest), self.thresholds(slots), strict=True)
-        return next((k for k, (survival, threshold) in enumerate(pairs) if survival < threshold), self.longest)
+        return worth_drafting(self.acceptance.survivals(*self._silent, self.longest), self.thresholds(slots))
 
     @property
     def _block_seconds(self) -> float:
