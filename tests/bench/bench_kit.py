@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 from fractions import Fraction
 
-from draftproof.bench.modes import Answer, EngineMode, Parts, Spec
+from draftproof.bench.answers import Answer
+from draftproof.bench.modes import EngineMode, Parts, Spec
 from draftproof.draft.base import DraftRequest, Proposal
 from draftproof.sampling.params import SamplingParams
 from draftproof.schedule.adaptive import AdaptiveSchedule

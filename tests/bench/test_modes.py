@@ -1,11 +1,16 @@
 """What is measured of one answer, on a clock that only model calls move."""
 
+from dataclasses import replace
+
 import pytest
 from bench_kit import PASS, ROW, SIZE, ClockedTarget, FakeClock, Overhead, lookup, parts, plain
 
-from draftproof.bench.modes import Answer, EngineMode, Spec, wrong_drafter
+from draftproof.bench.answers import Answer
+from draftproof.bench.calls import Log, RecordingTarget
+from draftproof.bench.modes import EngineMode, Spec, wrong_drafter
 from draftproof.errors import InvalidValue, UnknownName
 from draftproof.sampling.params import SamplingParams
+from draftproof.target.base import Feed
 
 PROMPT = [*range(SIZE), 0, 1]  # once round: the lookup drafter knows everything
 PARAMS = SamplingParams(temperature=0, max_tokens=11, seed=1)
@@ -67,6 +72,63 @@ def test_a_floor_on_a_machine_that_has_become_faster_says_so():
     target.score = score
     answer = mode.answer(PROMPT, PARAMS, floor=True)
     assert answer.floor_seconds == pytest.approx(0.5 * answer.model_seconds)
+
+
+def test_an_answer_in_turns_is_the_answer_in_one_piece_and_takes_the_same_time():
+    clock = FakeClock()
+    mode = lookup(parts(clock), 4)
+    whole = mode.answer(PROMPT, PARAMS, floor=True)
+    answering = mode.start(PROMPT, PARAMS, floor=True)
+    goals = iter(range(1, 100))
+    while (answer := answering.go(next(goals))) is None:
+        clock.now += 1000  # others have their turn
+    assert answer == replace(whole, rounds=answer.rounds)
+    assert [replace(r, draft_seconds=0) for r in answer.rounds] == [replace(r, draft_seconds=0) for r in whole.rounds]
+    assert next(goals) > 7  # 5 tokens, then a round of 5, then the last one: three turns of rounds, the others of none
+
+
+def test_a_turn_ends_with_the_round_that_reaches_its_goal():
+    answering = plain(parts(FakeClock())).start(PROMPT, PARAMS, floor=False)
+    target = answering._engine.target.inner
+    passes = [0]
+    for goal in (1, 2, 5):
+        target.fed.clear()
+        assert answering.go(goal) is None
+        passes.append(len(target.fed))
+    assert passes[1:] == [1, 1 + 1, 1 + 3]  # a pass for each token, and the last one of the turn before again
+    answering.close()
+    assert target.open_sequences == 0
+
+
+def test_an_answer_goes_on_as_if_no_other_had_been_given_in_between():
+    """Where another shape of pass is dear: plain decoding would pay for what lookup left, in every turn."""
+    clock = FakeClock()
+    target = ClockedTarget(clock, switch=5.0)
+    p = parts(clock, target)
+    alone = plain(p).answer(PROMPT, PARAMS, floor=True)
+    other, answering = lookup(p, 4), plain(p).start(PROMPT, PARAMS, floor=True)
+    goals = iter(range(1, 100))
+    while (answer := answering.go(next(goals))) is None:
+        other.answer(PROMPT, PARAMS, floor=False)
+    assert answer.decode_seconds == alone.decode_seconds
+    assert answer.floor_seconds == alone.floor_seconds
+
+
+def test_the_last_passes_again_leave_targets_as_they_were():
+    clock = FakeClock()
+    target = ClockedTarget(clock)
+    recording = RecordingTarget(target, clock)
+    recording.log = log = Log(clock)
+    first, second = recording.open(), recording.open()
+    recording.score([Feed(first, [0, 1, 2], 1), Feed(second, [0, 1], 1)])
+    recording.score([Feed(first, [3, 4], 2), Feed(second, [2], 1)])
+    recording.rollback(first, 4)
+    calls, cached = len(log.calls), [list(target._caches[h]) for h in (first, second)]
+    target.fed.clear()
+    log.last_passes_again()
+    assert target.fed == [([3, 4], 2), ([2], 1)]
+    assert [target._caches[h] for h in (first, second)] == cached
+    assert len(log.calls) == calls
 
 
 def test_answers_and_replays_leave_no_sequence_behind():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftproof.bench.calls import Log, RecordingTarget
+from draftproof.bench.calls import Log, RecordingTarget, Replay
 from draftproof.draft.base import Proposal
 from draftproof.draft.scripted import ScriptedDrafter
 from draftproof.engine import Engine
@@ -366,7 +366,8 @@ def test_replayed_calls_have_the_widths_of_the_run() -> None:
     handle = recording.open()
     recording.score([Feed(handle, [0, 1], 1, width=5)])
     recording.close(handle)
-    log.replay()
+    with Replay(log) as replay:
+        replay.catch_up()
     assert seen == [5, 5]
 
 

@@ -1,9 +1,10 @@
 """The model calls of a run, timed where they happen, written down, and made again without the engine.
 
-What it is for: the floor under a round. `RecordingTarget` passes everything on and notes what was asked; `Log.replay`
+What it is for: the floor under a round. `RecordingTarget` passes everything on and notes what was asked; a `Replay`
 asks the same again, in the same order and with nothing in between: the measured time of the bare model calls.
 
-Guarantees: a replay leaves the targets as it found them; rows are not kept. What it does not do: judge rows.
+Guarantees: a replay leaves the targets as it found them, and so does a last pass made again; rows are not kept. What it
+does not do: judge rows.
 """
 
 from __future__ import annotations
@@ -46,12 +47,16 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a target: which, what, with what, and how long it took. Only score and rollback take time."""
+    """One call of a target: which, what, with what, and how long it took. Only score and rollback take time.
+
+    lengths: of the sequences that were scored, before they were.
+    """
 
     target: Target
     kind: Literal["open", "score", "rollback", "close"]
     argument: Any
     seconds: float = 0.0
+    lengths: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -66,34 +71,83 @@ class Log:
         """Of each call."""
         return [call.seconds for call in self.calls]
 
-    def replay(self) -> list[float]:
-        """Make every call again; seconds of each. Sequences that the log leaves open are closed."""
-        handles: dict[tuple[int, int], int] = {}
-        owners: dict[tuple[int, int], Target] = {}
-        try:
-            return [self._again(call, handles, owners) for call in self.calls]
-        finally:
-            for key, handle in handles.items():
-                owners[key].close(handle)
+    def last_passes_again(self) -> None:
+        """Make the last pass of each target again: a runtime that others used meanwhile is as this run left it.
 
-    def _again(self, call: Call, handles: dict[tuple[int, int], int], owners: dict[tuple[int, int], Target]) -> float:
-        target, name = call.target, id(call.target)
+        The sequences end as they were; passes of closed ones are left out.
+        """
+        for call in _last_passes(self.calls):
+            _make_again(call.target, call.argument, call.lengths)
+
+
+class Replay:
+    """A log's calls made again, on sequences of their own, while the log may still grow. A context manager.
+
+    Sequences that the log leaves open are closed at the end.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self.seconds: list[float] = []
+        """Of each call that was made again."""
+        self._log = log
+        self._handles: dict[tuple[int, int], int] = {}
+        self._owners: dict[tuple[int, int], Target] = {}
+
+    def __enter__(self) -> Replay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for key, handle in self._handles.items():
+            self._owners[key].close(handle)
+        self._handles.clear()
+
+    def catch_up(self) -> None:
+        """Make every call again that was added since last time, as if nothing had come in between."""
+        done = len(self.seconds)
+        for call in _last_passes(self._log.calls[:done]):
+            _make_again(call.target, self._feeds(call), call.lengths)
+        for call in self._log.calls[done:]:
+            self.seconds.append(self._again(call))
+
+    def _feeds(self, call: Call) -> list[Feed]:
+        name = id(call.target)
+        return [replace(feed, handle=self._handles[name, feed.handle]) for feed in call.argument]
+
+    def _again(self, call: Call) -> float:
+        target, name, handles, clock = call.target, id(call.target), self._handles, self._log.clock
         if call.kind == "open":
             handles[name, call.argument] = target.open()
-            owners[name, call.argument] = target
+            self._owners[name, call.argument] = target
             return 0.0
         if call.kind == "close":
             target.close(handles.pop((name, call.argument)))
             return 0.0
         if call.kind == "rollback":
             handle, length = handles[name, call.argument[0]], call.argument[1]
-            started = self.clock()
+            started = clock()
             target.rollback(handle, length)
-            return self.clock() - started
-        feeds = [replace(feed, handle=handles[name, feed.handle]) for feed in call.argument]
-        started = self.clock()
+            return clock() - started
+        feeds = self._feeds(call)
+        started = clock()
         target.score(feeds)
-        return self.clock() - started
+        return clock() - started
+
+
+def _last_passes(calls: Seq[Call]) -> list[Call]:
+    """The last pass of each target whose sequences are all still open."""
+    last = {id(call.target): call for call in calls if call.kind == "score"}
+    closed = {(id(call.target), call.argument) for call in calls if call.kind == "close"}
+    return [c for name, c in last.items() if not any((name, feed.handle) in closed for feed in c.argument)]
+
+
+def _make_again(target: Target, feeds: Seq[Feed], before: Seq[int]) -> None:
+    """Score what was scored when the sequences had these lengths; they end as they are."""
+    lengths = [target.length(feed.handle) for feed in feeds]
+    for feed, length in zip(feeds, before, strict=True):
+        target.rollback(feed.handle, length)
+    target.score(feeds)
+    for feed, length in zip(feeds, lengths, strict=True):
+        target.rollback(feed.handle, length)
 
 
 class RecordingTarget:
@@ -121,9 +175,12 @@ class RecordingTarget:
         return self.inner.length(handle)
 
     def score(self, feeds: Seq[Feed]) -> list[Rows]:
+        if self.log is None:
+            return self.inner.score(feeds)
+        lengths = tuple(self.inner.length(feed.handle) for feed in feeds)
         started = self._clock()
         rows = self.inner.score(feeds)
-        self._note("score", list(feeds), self._clock() - started)
+        self._note("score", list(feeds), self._clock() - started, lengths)
         return rows
 
     def rollback(self, handle: int, length: int) -> None:
@@ -131,6 +188,12 @@ class RecordingTarget:
         self.inner.rollback(handle, length)
         self._note("rollback", (handle, length), self._clock() - started)
 
-    def _note(self, kind: Literal["open", "score", "rollback", "close"], argument: Any, seconds: float = 0.0) -> None:
+    def _note(
+        self,
+        kind: Literal["open", "score", "rollback", "close"],
+        argument: Any,
+        seconds: float = 0.0,
+        lengths: tuple[int, ...] = (),
+    ) -> None:
         if self.log is not None:
-            self.log.calls.append(Call(self.inner, kind, argument, seconds))
+            self.log.calls.append(Call(self.inner, kind, argument, seconds, lengths))

@@ -1,25 +1,25 @@
-"""One way of answering: this engine, plain or with a drafter. What is measured of one answer.
+"""One way of answering: this engine, plain or with a drafter.
 
-Guarantees: the clock is read at the same places for every mode: when the request joins, when its first tokens are
-there, when it has ended. Every mode of a run uses the same loaded target. What a mode learns (acceptance, costs) it
-forgets between workloads. What it does not do: other programs; see `peers`.
+Guarantees: every mode of a run uses the same loaded target. What a mode learns (acceptance, costs) it forgets between
+workloads. What it does not do: other programs; see `peers`.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from draftproof.bench.answers import Answer, Answering, EngineAnswering
 from draftproof.bench.calls import Clock, Log, RecordingTarget, Round
 from draftproof.draft.base import Drafter
 from draftproof.draft.scripted import ScriptedDrafter
 from draftproof.engine import Engine
-from draftproof.errors import DraftproofError, InvalidValue
+from draftproof.errors import DraftproofError
 from draftproof.registry import DraftContext, check_drafter, check_schedule, make_drafter, make_verifier
-from draftproof.result import FinishEvent
 from draftproof.rounds import Settled
 from draftproof.sampling.params import SamplingParams
 from draftproof.schedule.base import RoundRecord, Schedule
@@ -34,43 +34,6 @@ WRONG = "wrong"
 
 class ModeFailed(DraftproofError):
     """A mode cannot go on; the others can."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One answer of one mode, in seconds.
-
-    seconds, first_seconds: from joining to the end, and to the first tokens. tokens: of the answer; first_tokens: how
-    many of them came with the prompt's pass. What follows is known of our own engine only, and is about the rounds
-    after the first. model_seconds: spent in model calls; floor_seconds: the same calls replayed without the engine.
-    """
-
-    tokens: tuple[int, ...]
-    seconds: float
-    first_tokens: int
-    first_seconds: float
-    rounds: tuple[Round, ...] = ()
-    model_seconds: float | None = None
-    floor_seconds: float | None = None
-    off_reason: str | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.first_tokens <= len(self.tokens) or not 0 <= self.first_seconds <= self.seconds:
-            raise InvalidValue(
-                f"an answer of {len(self.tokens)} tokens, {self.first_tokens} of them first, in {self.seconds} s, "
-                f"the first in {self.first_seconds} s",
-                "at least one token, and the first not after the last",
-            )
-
-    @property
-    def decoded(self) -> int:
-        """Tokens after the first."""
-        return len(self.tokens) - self.first_tokens
-
-    @property
-    def decode_seconds(self) -> float:
-        """Time they took."""
-        return self.seconds - self.first_seconds
 
 
 class Mode(Protocol):
@@ -95,6 +58,15 @@ class Mode(Protocol):
 
         Raises ModeFailed if this mode has to be left out from now on.
         """
+        ...
+
+
+@runtime_checkable
+class TakesTurns(Mode, Protocol):
+    """A mode whose answers can be given a turn at a time, with others' in between."""
+
+    def start(self, prompt: Seq[int], params: SamplingParams, *, floor: bool) -> Answering:
+        """Begin an answer; nothing is computed yet. One at a time."""
         ...
 
 
@@ -158,32 +130,18 @@ class EngineMode:
         self._engine = self._make_engine()
 
     def answer(self, prompt: Seq[int], params: SamplingParams, *, floor: bool) -> Answer:
-        clock, engine = self._parts.clock, self._engine
-        log = Log(clock)
-        self._watch(log)
-        self._rounds.clear()
+        answering = self.start(prompt, params, floor=floor)
         try:
-            started = clock()
-            request = engine.add(prompt, params)
-            events = engine.round()
-            first = clock()
-            before, count = len(log.calls), sum(not isinstance(e, FinishEvent) for e in events)
-            while request in engine.live:
-                events = engine.round()
-            ended = clock()
+            answer = answering.go(sys.maxsize)
         finally:
-            self._watch(None)
-        result = next(e.result for e in events if isinstance(e, FinishEvent))
-        return Answer(
-            tokens=tuple(result.token_ids),
-            seconds=ended - started,
-            first_tokens=count,
-            first_seconds=first - started,
-            rounds=tuple(self._rounds[1:]),
-            model_seconds=sum(log.seconds[before:]),
-            floor_seconds=sum(log.replay()[before:]) if floor else None,
-            off_reason=result.speculation.off_reason,
-        )
+            answering.close()
+        assert answer is not None
+        return answer
+
+    def start(self, prompt: Seq[int], params: SamplingParams, *, floor: bool) -> EngineAnswering:
+        self._rounds.clear()
+        log = Log(self._parts.clock)
+        return EngineAnswering(self._engine, log, self._watch, self._rounds, prompt, params, floor=floor)
 
     def round(self, record: RoundRecord, settled: Seq[Settled]) -> None:
         """Observer of the engine's rounds."""

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from draftproof.bench import peer_child
-from draftproof.bench.modes import Answer, ModeFailed
+from draftproof.bench.answers import Answer
+from draftproof.bench.modes import ModeFailed
 from draftproof.errors import DraftproofError, InvalidValue, UnknownName
 from draftproof.models.cache import Progress, silent
 from draftproof.models.store import resolve

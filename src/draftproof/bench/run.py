@@ -1,7 +1,7 @@
 """The run: every mode on every prompt, interleaved, with the same seeds.
 
-Guarantees: within a repeat every prompt is answered by all modes one right after the other, in an order that rotates,
-so that a slow minute of the machine hits them alike; one answer of each mode is thrown away first. What it does not
+Guarantees: within a repeat every prompt is answered by all modes in small turns (`turns`), in an order that rotates, so
+that a slow moment of the machine hits them alike; one answer of each mode is thrown away first. What it does not
 do: decide what is fast enough.
 """
 
@@ -11,9 +11,11 @@ from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
-from draftproof.bench.modes import Answer, Mode, ModeFailed
+from draftproof.bench.answers import Answer
+from draftproof.bench.modes import Mode
 from draftproof.bench.stats import Spread
 from draftproof.bench.summary import ModeResult, Repeats, paired, summarise
+from draftproof.bench.turns import answer_in_turns
 from draftproof.bench.workloads import Workload
 from draftproof.errors import InvalidValue
 from draftproof.models.cache import Progress, silent
@@ -111,31 +113,30 @@ def _measure(
 ) -> dict[str, list[list[Answer]]]:
     answers: dict[str, list[list[Answer]]] = {mode.name: [[] for _ in range(options.repeats)] for mode in modes}
 
-    def ask(mode: Mode, prompt: Seq[int], params: SamplingParams, *, floor: bool) -> Answer | None:
-        if mode.name not in answers:
-            return None
-        try:
-            return mode.answer(prompt, params, floor=floor)
-        except ModeFailed as error:
-            if failed is None:
-                raise
-            failed[mode.name] = str(error)
-            del answers[mode.name]
-            return None
+    def ask(order: Seq[Mode], prompt: Seq[int], params: SamplingParams, *, floor: bool) -> dict[str, Answer]:
+        good: dict[str, Answer] = {}
+        among = [mode for mode in order if mode.name in answers]
+        for name, found in answer_in_turns(among, prompt, params, floor=floor).items():
+            if isinstance(found, Answer):
+                good[name] = found
+            elif failed is None:
+                raise found
+            else:
+                failed[name] = str(found)
+                del answers[name]
+        return good
 
     warm = SamplingParams(temperature=temperature, max_tokens=WARM_TOKENS, seed=options.seed)
     for mode in modes:
         mode.begin()
-        ask(mode, prompts[0], warm, floor=False)
+    ask(modes, prompts[0], warm, floor=False)
     total = options.repeats * len(prompts)
     for step in range(total):
         repeat, i = divmod(step, len(prompts))
-        params = options.params(temperature, repeat, i)
-        for k in range(len(modes)):
-            mode = modes[(step + k) % len(modes)]
-            answer = ask(mode, prompts[i], params, floor=options.floor)
-            if answer is not None:
-                answers[mode.name][repeat].append(answer)
+        first = step % len(modes)
+        order = [*modes[first:], *modes[:first]]
+        for name, answer in ask(order, prompts[i], options.params(temperature, repeat, i), floor=options.floor).items():
+            answers[name][repeat].append(answer)
         report((step + 1) / total)
     return answers
 

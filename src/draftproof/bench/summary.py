@@ -12,8 +12,8 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 from draftproof.bench import predict
+from draftproof.bench.answers import Answer
 from draftproof.bench.calls import Round
-from draftproof.bench.modes import Answer
 from draftproof.bench.stats import Spread, ratio
 from draftproof.schedule.costs import CostCurve
 
