@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from collections.abc import Sequence as Seq
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,18 @@ import typer
 from bench_kit import PASS, ROW, SIZE, ClockedTarget, FakeClock, Overhead
 from typer.testing import CliRunner, Result
 
-from draftproof.bench import load
 from draftproof.bench.load import LoadPlan, measure_load, measure_passes
 from draftproof.bench.load_report import LoadReport, error_of_best_fixed, of_best_fixed, save_plot, table
 from draftproof.bench.policies import LoadPoint, Policy, policies
 from draftproof.bench.profile import Profile
 from draftproof.bench.report import Machine
+from draftproof.bench.seen import Seen, token_slope
 from draftproof.cli import bench, bench_load
 from draftproof.draft.lookup import LookupDrafter
 from draftproof.engine import Engine
 from draftproof.errors import DraftproofError, InvalidValue
 from draftproof.schedule.base import Schedule
+from draftproof.target.base import Feed, Rows, Target
 from draftproof.text import IdTokenizer
 
 ROUND = tuple(i % SIZE for i in range(2 * SIZE + 3))
@@ -43,17 +45,18 @@ def target(clock: FakeClock) -> ClockedTarget:
     return ClockedTarget(clock)
 
 
-def _build(target: ClockedTarget, clock: FakeClock) -> Callable[[Schedule], Engine]:
-    drafter = Overhead(LookupDrafter(), clock, DRAFTING)
-    return lambda schedule: Engine(target, drafter=drafter, schedule=schedule)  # type: ignore[arg-type]
+def _build(clock: FakeClock) -> Callable[[Schedule, Target], Engine]:
+    def build(schedule: Schedule, target: Target) -> Engine:
+        drafter = Overhead(LookupDrafter(), clock, DRAFTING)
+        return Engine(target, drafter=drafter, schedule=schedule)  # type: ignore[arg-type]
+
+    return build
 
 
-def _noting(
-    target: ClockedTarget, made: list[Engine], note: Callable[[Engine, Any, Any], object]
-) -> Callable[[Schedule], Engine]:
+def _noting(made: list[Engine], note: Callable[[Engine, Any, Any], object]) -> Callable[[Schedule, Target], Engine]:
     """Builds engines, kept in `made`, whose `asked` holds a note of every request."""
 
-    def build(schedule: Schedule) -> Engine:
+    def build(schedule: Schedule, target: Target) -> Engine:
         engine = Engine(target, drafter=LookupDrafter(), schedule=schedule)
         engine.asked = []  # type: ignore[attr-defined]
         add = engine.add
@@ -73,7 +76,7 @@ def test_throughput_is_that_of_the_rounds_in_which_all_were_live(target: Clocked
     """A counter and a drafter that is always right: every round makes length + 1 tokens a request, exactly."""
     plan = LoadPlan(prompts=(ROUND,), concurrent=(1, 3), max_tokens=40, repeats=2)
     among = [Policy("fixed", 0), Policy("fixed", 2)]
-    points, profile = measure_load(plan, among, _build(target, clock), target, clock=clock)
+    points, profile = measure_load(plan, among, _build(clock), target, clock=clock)
     found = {(point.policy, point.requests): point for point in points}
     for requests in (1, 3):
         plain, two = found["plain", requests], found["fixed 2", requests]
@@ -93,10 +96,41 @@ def test_throughput_is_that_of_the_rounds_in_which_all_were_live(target: Clocked
     assert 0 < profile.rest_seconds < 0.05  # the engine's own, on the real clock
 
 
+def test_a_machine_that_becomes_slow_is_slow_for_all_of_them(target: ClockedTarget, clock: FakeClock) -> None:
+    """Three times as slow from the middle of the only counted group on: policies come forward together."""
+    plan = LoadPlan(prompts=(ROUND,), concurrent=(2,), max_tokens=70, answers=2, repeats=1)
+    among = [Policy("fixed", 0), Policy("fixed", 1), Policy("adaptive", 1)]
+    passes, inner = len(target.fed), target.score
+
+    def ratios() -> tuple[float, float]:
+        target.fed.clear()
+        points, _ = measure_load(plan, among, _build(clock), target, clock=clock)
+        return points[1].throughput / points[0].throughput, points[2].throughput / points[0].throughput
+
+    def score(feeds: Seq[Feed]) -> list[Rows]:
+        target.slower = 1 if len(target.fed) < 0.75 * passes else 3
+        return inner(feeds)
+
+    calm = ratios()
+    passes = len(target.fed)
+    target.score = score  # type: ignore[method-assign]
+    assert ratios() == pytest.approx(calm, rel=0.1)
+    assert target.slower == 3
+
+
+def test_no_policy_pays_for_the_width_of_another_ones_passes(clock: FakeClock) -> None:
+    target = ClockedTarget(clock, switch=3 * PASS)
+    plan = LoadPlan(prompts=(ROUND,), concurrent=(2,), max_tokens=40, answers=2, repeats=1)
+    among = [Policy("fixed", 0), Policy("fixed", 1)]
+    alone, _ = measure_load(plan, among[:1], _build(clock), target, clock=clock)
+    together, _ = measure_load(plan, among, _build(clock), target, clock=clock)
+    assert together[0].throughput == pytest.approx(alone[0].throughput, rel=0.01)
+
+
 def test_policies_take_turns_group_by_group_and_each_is_first_as_often(target: ClockedTarget, clock: FakeClock) -> None:
     """A machine that is slow for a while is slow for all of them."""
     turns: list[str] = []
-    build = _noting(target, [], lambda engine, prompt, params: turns.append(f"{engine.schedule.name} {params.seed}"))
+    build = _noting([], lambda engine, prompt, params: turns.append(f"{engine.schedule.name} {params.seed}"))
     plan = LoadPlan(prompts=(ROUND,), concurrent=(1,), max_tokens=16, answers=2, repeats=1)
     measure_load(plan, [Policy("fixed", 1), Policy("adaptive", 1)], build, target, clock=clock)
     assert turns[4:] == ["fixed 1", "adaptive 1", "adaptive 2", "fixed 2"]
@@ -105,7 +139,7 @@ def test_policies_take_turns_group_by_group_and_each_is_first_as_often(target: C
 def test_what_a_change_of_width_costs_goes_into_the_profile(clock: FakeClock) -> None:
     target = ClockedTarget(clock, switch=3 * PASS)
     plan = LoadPlan(prompts=(ROUND,), concurrent=(1, 3), max_tokens=12, repeats=1)
-    _, profile = measure_load(plan, [Policy("fixed", 2)], _build(target, clock), target, clock=clock)
+    _, profile = measure_load(plan, [Policy("fixed", 2)], _build(clock), target, clock=clock)
     assert profile is not None
     assert profile.switch_seconds == pytest.approx(dict.fromkeys(profile.switch_seconds, 3 * PASS))
     assert profile.target_seconds == pytest.approx({n: _seconds(n) for n in (1, 2, 3, 6, 9)})
@@ -113,7 +147,7 @@ def test_what_a_change_of_width_costs_goes_into_the_profile(clock: FakeClock) ->
 
 def test_one_repeat_has_no_error_and_plain_alone_no_profile(target: ClockedTarget, clock: FakeClock) -> None:
     plan = LoadPlan(prompts=(ROUND,), concurrent=(2,), max_tokens=12, repeats=1)
-    points, profile = measure_load(plan, [Policy("fixed", 0)], _build(target, clock), target, clock=clock)
+    points, profile = measure_load(plan, [Policy("fixed", 0)], _build(clock), target, clock=clock)
     assert points[0].error is None
     assert profile is None
 
@@ -122,7 +156,7 @@ def test_every_policy_answers_the_same_prompts_with_the_same_seeds_and_keeps_wha
     target: ClockedTarget, clock: FakeClock
 ) -> None:
     made: list[Engine] = []
-    build = _noting(target, made, lambda engine, prompt, params: (prompt, params))
+    build = _noting(made, lambda engine, prompt, params: (prompt, params))
     plan = LoadPlan(prompts=(ROUND, ROUND[:9]), concurrent=(3,), max_tokens=12, answers=3, repeats=2)
     measure_load(plan, policies(2), build, target, clock=clock)
     assert len(made) == len(policies(2))
@@ -134,7 +168,7 @@ def test_every_policy_answers_the_same_prompts_with_the_same_seeds_and_keeps_wha
 
 def test_fewer_requests_at_a_time_come_in_more_groups(target: ClockedTarget, clock: FakeClock) -> None:
     engines: list[Engine] = []
-    build = _noting(target, engines, lambda engine, prompt, params: (len(engine.live), params.seed))
+    build = _noting(engines, lambda engine, prompt, params: (len(engine.live), params.seed))
     plan = LoadPlan(prompts=(ROUND,), concurrent=(1, 2, 5), max_tokens=12, answers=4, repeats=1)
     measure_load(plan, [Policy("fixed", 1)], build, target, clock=clock)
     counted = [engine.asked[len(engine.asked) // 2 :] for engine in engines]  # type: ignore[attr-defined]
@@ -155,8 +189,8 @@ def test_passes_are_timed_on_as_many_sequences_as_there_are_requests(target: Clo
 def test_a_failure_leaves_nothing_behind(target: ClockedTarget, clock: FakeClock) -> None:
     engines: list[Engine] = []
 
-    def build(schedule: Schedule) -> Engine:
-        engines.append(_build(target, clock)(schedule))
+    def build(schedule: Schedule, target: Target) -> Engine:
+        engines.append(_build(clock)(schedule, target))
         engines[-1].round = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
         return engines[-1]
 
@@ -187,7 +221,7 @@ def test_bad_plans_are_refused(bad: dict[str, object]) -> None:
 def test_answers_of_too_few_blocks_are_refused(target: ClockedTarget, clock: FakeClock) -> None:
     plan = LoadPlan(prompts=(ROUND,), max_tokens=19)
     with pytest.raises(InvalidValue, match="19 tokens a request with blocks of 4"):
-        measure_load(plan, policies(4), _build(target, clock), target, clock=clock)
+        measure_load(plan, policies(4), _build(clock), target, clock=clock)
 
 
 # -- report ----------------------------------------------------------------------------------------------
@@ -370,8 +404,8 @@ def test_what_can_be_refused_is_refused_before_a_model_is_loaded(call: Call, arg
 
 
 def test_a_drafted_token_costs_the_slope_of_the_medians_by_length() -> None:
-    seen = {n: load._Seen(draft_seconds=[1.0 + 0.25 * n] * 3 + [9.0]) for n in (1, 2, 4)}
-    assert load._slope(seen, 1.0) == pytest.approx(0.25)
-    assert load._slope(seen, 0.1) == 0.1  # five tokens cost no more than a block of five
-    assert load._slope({n: load._Seen(draft_seconds=[2.0 - 0.1 * n]) for n in (1, 2)}, 1.0) == 0.0
-    assert load._slope({2: seen[2], 3: load._Seen()}, 1.0) == 0.0  # one length says nothing
+    seen = {n: Seen(draft_seconds=[1.0 + 0.25 * n] * 3 + [9.0]) for n in (1, 2, 4)}
+    assert token_slope(seen, 1.0) == pytest.approx(0.25)
+    assert token_slope(seen, 0.1) == 0.1  # five tokens cost no more than a block of five
+    assert token_slope({n: Seen(draft_seconds=[2.0 - 0.1 * n]) for n in (1, 2)}, 1.0) == 0.0
+    assert token_slope({2: seen[2], 3: Seen()}, 1.0) == 0.0  # one length says nothing

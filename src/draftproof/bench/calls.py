@@ -9,7 +9,7 @@ does not do: judge rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -74,7 +74,7 @@ class Log:
     def last_passes_again(self) -> None:
         """Make the last pass of each target again: a runtime that others used meanwhile is as this run left it.
 
-        The sequences end as they were; passes of closed ones are left out.
+        Its sequences must still be open; they end as they are.
         """
         for call in _last_passes(self.calls):
             _make_again(call.target, call.argument, call.lengths)
@@ -133,11 +133,9 @@ class Replay:
         return clock() - started
 
 
-def _last_passes(calls: Seq[Call]) -> list[Call]:
-    """The last pass of each target whose sequences are all still open."""
-    last = {id(call.target): call for call in calls if call.kind == "score"}
-    closed = {(id(call.target), call.argument) for call in calls if call.kind == "close"}
-    return [c for name, c in last.items() if not any((name, feed.handle) in closed for feed in c.argument)]
+def _last_passes(calls: Seq[Call]) -> Iterable[Call]:
+    """The last pass of each target."""
+    return {id(call.target): call for call in calls if call.kind == "score"}.values()
 
 
 def _make_again(target: Target, feeds: Seq[Feed], before: Seq[int]) -> None:

@@ -2,7 +2,8 @@
 
 What it is for: whether a schedule gives each request as many tokens as the machine has room for. For each concurrency
 the target's cost curve is measured on passes of that many sequences; every policy then answers the same prompts with
-the same seeds, one group of requests each in turn, after a run that is thrown away in which schedules learn.
+the same seeds in a group of requests of its own, after a run that is thrown away in which schedules learn. Groups come
+forward together, TURN tokens a request at a time, so that all policies meet every moment of the machine alike.
 
 Guarantees: only rounds are counted in which every request was live, had room for the longest block, and no prompt was
 read, so a point is a steady state. Schedules keep what they learnt from repeat to repeat. What it does not do: queues,
@@ -12,14 +13,15 @@ or requests that arrive one by one.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 
-from draftproof.bench.calls import Clock
+from draftproof.bench.calls import Clock, Log, RecordingTarget
 from draftproof.bench.policies import CONCURRENT, LoadPoint, Policy
 from draftproof.bench.profile import Profile
+from draftproof.bench.seen import Seen, as_profile, token_slope
 from draftproof.bench.stats import standard_error
 from draftproof.engine import Engine
 from draftproof.errors import InvalidValue
@@ -31,6 +33,7 @@ from draftproof.schedule.base import RoundRecord, Schedule
 from draftproof.schedule.costs import CostCurve, time_passes
 from draftproof.target.base import Target
 
+TURN = 8  # tokens of each request
 CURVE_SECONDS = 4.0  # of timing passes for each concurrency: in one a machine's bad moment makes rows look free
 
 
@@ -88,41 +91,10 @@ class _Window:
     rows: int = 0
 
 
-@dataclass(slots=True)
-class _Seen:
-    """Rounds of one fixed length, for the profile."""
-
-    reached: list[int] = field(default_factory=list)
-    accepted: list[int] = field(default_factory=list)
-    confidences: list[list[float]] = field(default_factory=list)
-    draft_seconds: list[float] = field(default_factory=list)
-    rest_seconds: list[float] = field(default_factory=list)  # of one request
-
-    def hold(self, positions: int) -> None:
-        """Have a place for each of so many positions."""
-        while len(self.reached) < positions:
-            self.reached.append(0)
-            self.accepted.append(0)
-            self.confidences.append([])
-
-    def round(self, record: RoundRecord, settled: Seq[Settled]) -> None:
-        """Observer of an engine's rounds."""
-        if any(record.admitted):
-            self.draft_seconds.append(record.draft_seconds)
-            self.rest_seconds.append(record.other_seconds / len(record.slots))
-        for proposal, n, accepted in zip(record.proposals, record.admitted, record.accepted, strict=True):
-            self.hold(n)
-            for k in range(min(accepted + 1, n)):
-                self.reached[k] += 1
-                self.accepted[k] += k < accepted
-            for k, confidence in enumerate(list(proposal.confidence or ())[:n]):
-                self.confidences[k].append(float(confidence))
-
-
 def measure_load(
     plan: LoadPlan,
     among: Seq[Policy],
-    build: Callable[[Schedule], Engine],
+    build: Callable[[Schedule, Target], Engine],
     target: Target,
     *,
     name: str = "measured",
@@ -131,7 +103,8 @@ def measure_load(
 ) -> tuple[list[LoadPoint], Profile | None]:
     """Points of every policy at every concurrency, and what the drafter and the target were seen to do.
 
-    build: a new engine around `target` with this schedule. The profile is None where nothing was drafted.
+    build: a new engine with this schedule around the target it is given, which is `target` and watched; engines are
+    live at the same time, so each has a drafter of its own. The profile is None where nothing was drafted.
     """
     longest = max(policy.length for policy in among)
     plan.check_length(longest)
@@ -140,37 +113,64 @@ def measure_load(
     draft_seconds: dict[int, float] = {}
     token_seconds: dict[int, float] = {}
     switches: dict[int, float] = {}
-    seen = _Seen()
+    seen = Seen()
     for at, requests in enumerate(plan.concurrent):
         curve, switch = measure_passes(target, requests, longest, clock=clock)
         curves[requests] = curve
         switches[requests] = switch
-        engines = {policy.name: build(policy.make(CostCurve(curve, switch=switch))) for policy in among}
-        fixed = {policy.length: _Seen() for policy in among if policy.fixed and policy.length}
-        runs: dict[str, list[_Window]] = {policy.name: [] for policy in among}
+        running = [_Running(p, build, CostCurve(curve, switch=switch), target, clock) for p in among]
         for repeat in range(-1, plan.repeats):  # the first one is thrown away
-            windows = {policy.name: _Window() for policy in among}
-            for turn, first in enumerate(range(0, plan.answers, requests)):  # groups of answers, until there are enough
-                which = range(first, first + requests)
-                for k in range(len(among)):
-                    policy = among[(k + turn + repeat) % len(among)]
-                    engine = engines[policy.name]
-                    counted = repeat >= 0 and policy.fixed and policy.length
-                    engine.observers[:] = [fixed[policy.length]] if counted else []
-                    _group(engine, plan, which, max(repeat, 0), longest, clock, windows[policy.name])
-                done = min(first + requests, plan.answers) / plan.answers
-                share = (repeat + 1 + done) / (plan.repeats + 1)
-                progress(f"{requests} requests", (at + share) / len(plan.concurrent))
-            if repeat >= 0:
-                for policy in among:
-                    runs[policy.name].append(windows[policy.name])
-        points += [_point(policy.name, requests, runs[policy.name]) for policy in among]
+            for share in _repeat(plan, running, requests, repeat, longest):
+                whole = (at + (repeat + 1 + share) / (plan.repeats + 1)) / len(plan.concurrent)
+                progress(f"{requests} requests", whole)
+        points += [_point(each.policy.name, requests, each.windows[1:]) for each in running]
+        fixed = {each.policy.length: each.seen for each in running if each.policy.fixed and each.policy.length}
         here = fixed.get(longest)
         if here is not None and here.draft_seconds:
             draft_seconds[requests] = statistics.median(here.draft_seconds)
-            token_seconds[requests] = _slope(fixed, draft_seconds[requests] / longest)
-            _merge(seen, here)
-    return points, _profile(name, curves, draft_seconds, token_seconds, seen, switches)
+            token_seconds[requests] = token_slope(fixed, draft_seconds[requests] / longest)
+            seen.add(here)
+    return points, as_profile(name, curves, draft_seconds, token_seconds, seen, switches)
+
+
+class _Running:
+    """A policy with its engine, and what was seen of it at one concurrency. windows: of each repeat."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        build: Callable[[Schedule, Target], Engine],
+        costs: CostCurve,
+        target: Target,
+        clock: Clock,
+    ) -> None:
+        self.policy = policy
+        self.clock = clock
+        self.target = RecordingTarget(target, clock)
+        self.engine = build(policy.make(costs), self.target)
+        self.windows: list[_Window] = []
+        self.seen = Seen()
+
+
+def _repeat(plan: LoadPlan, running: Seq[_Running], requests: int, repeat: int, longest: int) -> Iterator[float]:
+    """Groups of answers, until there are enough; the share that is done after each. repeat: -1 counts for nothing."""
+    for each in running:
+        each.windows.append(_Window())
+        each.engine.observers[:] = [each.seen] if repeat >= 0 else []
+    for turn, first in enumerate(range(0, plan.answers, requests)):
+        which = range(first, first + requests)
+        start = (turn + repeat) % len(running)
+        groups = [_Group(each, plan, which, max(repeat, 0), longest) for each in (*running[start:], *running[:start])]
+        goal = 0
+        try:
+            while groups:
+                goal += TURN
+                groups = [group for group in groups if group.go(goal)]
+        finally:
+            for each in running:
+                for request in list(each.engine.live):
+                    each.engine.cancel(request)
+        yield min(first + requests, plan.answers) / plan.answers
 
 
 def measure_passes(
@@ -181,29 +181,45 @@ def measure_passes(
     return {requests * rows: seconds for rows, seconds in each.items()}, switch
 
 
-def _group(
-    engine: Engine, plan: LoadPlan, which: range, repeat: int, longest: int, clock: Clock, window: _Window
-) -> None:
-    """Join all, read their prompts, and count rounds until one has no room left for a whole block."""
-    requests = len(which)
-    watch = _Rows(window)
-    joined: list[int] = []
-    try:
-        joined += [engine.add(plan.prompts[i % len(plan.prompts)], plan.params(repeat, i)) for i in which]
-        engine.round()
+class _Group:
+    """Requests of one policy that join together; their prompts are read in a round that counts for nothing."""
+
+    def __init__(self, running: _Running, plan: LoadPlan, which: range, repeat: int, longest: int) -> None:
+        self._running, self._plan, self._which, self._repeat = running, plan, which, repeat
+        self._longest = longest
+        self._log = Log(running.clock)
+        self._joined = False
+
+    def go(self, goal: int) -> bool:
+        """Rounds until the requests have `goal` tokens each on the mean; False once one has no room for a block."""
+        running, engine, requests = self._running, self._running.engine, len(self._which)
+        self._log.last_passes_again()
+        running.target.log = self._log
+        watch = _Rows(running.windows[-1])
+        if not self._joined:
+            self._joined = True
+            prompts = self._plan.prompts
+            for i in self._which:
+                engine.add(prompts[i % len(prompts)], self._plan.params(self._repeat, i))
+            engine.round()
         engine.observers.append(watch)
-        while len(engine.live) == requests and min(s.remaining for s in engine.live.values()) > longest:
-            started = clock()
-            events = engine.round()
-            window.seconds += clock() - started
-            window.tokens += sum(isinstance(event, TokenEvent) for event in events)
-            window.rounds += 1
-    finally:
-        if watch in engine.observers:
+        try:
+            while room := len(engine.live) == requests and self._left > self._longest:
+                if sum(s.emitted for s in engine.live.values()) >= goal * requests:
+                    break
+                started = running.clock()
+                events = engine.round()
+                watch.window.seconds += running.clock() - started
+                watch.window.tokens += sum(isinstance(event, TokenEvent) for event in events)
+                watch.window.rounds += 1
+        finally:
             engine.observers.remove(watch)
-        for request in joined:
-            if request in engine.live:
-                engine.cancel(request)
+            running.target.log = None
+        return room
+
+    @property
+    def _left(self) -> int:
+        return min(s.remaining for s in self._running.engine.live.values())
 
 
 @dataclass(slots=True, eq=False)
@@ -227,51 +243,4 @@ def _point(policy: str, requests: int, runs: Seq[_Window]) -> LoadPoint:
         tokens_per_round=sum(run.tokens for run in runs) / rounds / requests,
         rows_per_round=sum(run.rows for run in runs) / rounds,
         rates=tuple(rates),
-    )
-
-
-def _slope(fixed: Mapping[int, _Seen], most: float) -> float:
-    """Seconds that a further drafted token takes: of the line through the medians by length, 0 to `most`."""
-    medians = {length: statistics.median(seen.draft_seconds) for length, seen in fixed.items() if seen.draft_seconds}
-    if len(medians) < 2:
-        return 0.0
-    return min(max(statistics.linear_regression(list(medians), list(medians.values())).slope, 0.0), most)
-
-
-def _merge(seen: _Seen, more: _Seen) -> None:
-    seen.rest_seconds += more.rest_seconds
-    seen.hold(len(more.reached))
-    for k in range(len(more.reached)):
-        seen.reached[k] += more.reached[k]
-        seen.accepted[k] += more.accepted[k]
-        seen.confidences[k] += more.confidences[k]
-
-
-def _profile(
-    name: str,
-    curves: dict[int, dict[int, float]],
-    draft_seconds: dict[int, float],
-    token_seconds: dict[int, float],
-    seen: _Seen,
-    switches: dict[int, float],
-) -> Profile | None:
-    known = [(a, r, c) for a, r, c in zip(seen.accepted, seen.reached, seen.confidences, strict=True) if r]
-    if not known:
-        return None
-    shares = []
-    for _, _, confidences in known:
-        mean = statistics.fmean(confidences) if confidences else 0.0
-        if 0 < mean < 1:
-            shares.append(statistics.pvariance(confidences) / (mean * (1 - mean)))
-    return Profile(
-        name=name,
-        # As many rows of fewer sequences are another pass; where both were measured, fewer sequences stand for others.
-        target_seconds={at: s for n in sorted(curves, reverse=True) for at, s in curves[n].items()},
-        target_seconds_by_requests=curves,
-        draft_seconds=draft_seconds,
-        draft_token_seconds=token_seconds,
-        acceptance=tuple(a / r for a, r, _ in known),
-        spread=min(statistics.fmean(shares), 1.0) if shares else 0.0,
-        switch_seconds=switches,
-        rest_seconds=statistics.median(seen.rest_seconds),
     )

@@ -28,6 +28,7 @@ from draftproof.models.cache import Progress
 from draftproof.prompts import encode
 from draftproof.registry import DraftContext, check_drafter, make_drafter, make_verifier
 from draftproof.schedule.base import Schedule
+from draftproof.target.base import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +101,11 @@ def measured(asked: LoadRequest, here: Machine, progress: Progress) -> LoadRepor
     """One run of an engine of our own."""
     target, tokenizer = load_target_for(asked.draft, asked.model, asked.load, progress)
     context = DraftContext("", target, tokenizer, lambda name: load_target(name, asked.load, progress=progress))
-    drafter = make_drafter(asked.draft, context)
     verifier = make_verifier(asked.verifier)
 
-    def build(schedule: Schedule) -> Engine:
-        return Engine(target, drafter=drafter, verifier=verifier, schedule=schedule, tokenizer=tokenizer)
+    def build(schedule: Schedule, watched: Target) -> Engine:
+        drafter = make_drafter(asked.draft, context)
+        return Engine(watched, drafter=drafter, verifier=verifier, schedule=schedule, tokenizer=tokenizer)
 
     texts = [prompt for workload in asked.workloads for prompt in workload.prompts]
     prompts = [encode(text, tokenizer, target.vocab_size, chat=asked.chat) for text in texts]
