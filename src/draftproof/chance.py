@@ -20,17 +20,17 @@ from __future__ import annotations
 
 import enum
 import secrets
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from draftproof.dist import Dist, Prob, exact_or_float
+from draftproof.dist import BLOCK, Dist, Prob, block_sums, exact_or_float
 from draftproof.errors import InvalidValue
-
-BLOCK = 256  # entries summed at a time by the two-level draw: about the square root of a vocabulary
 
 
 class Purpose(enum.IntEnum):
@@ -182,7 +182,7 @@ class SeededChance:
         dist = as_dist(probs)
         if dist.token is not None:
             return dist.token
-        return dist.token_at(pick(_floats(dist.weights), self._uniform()))
+        return dist.token_at(pick(_floats(dist.weights), self._uniform(), dist.sums))
 
     def race(self, probs: Any) -> int:
         dist = as_dist(probs)
@@ -257,22 +257,27 @@ def _counter(a: Address) -> tuple[int, int, int, int]:
     return 0, a.position, a.epoch, (a.sample << 8) | int(a.purpose)
 
 
-def pick(weights: npt.NDArray[np.float64], u: float) -> int:
+def pick(weights: npt.NDArray[np.float64], u: float, sums: Sequence[float] | None = None) -> int:
     """The index at which the running sum of `weights` first exceeds u times their total; u in [0, 1).
 
-    Never returns an index of weight zero. Two levels: sums of blocks, then a running sum inside one block,
-    which is what makes a draw from 50 000 tokens cost microseconds. Its obvious twin is `pick_slowly`.
+    Never returns an index of weight zero. Two levels: sums of blocks (`dist.block_sums`, if they are known), then a
+    running sum inside one block, which is what makes a draw from 50 000 tokens cost microseconds. Its obvious twin is
+    `pick_slowly`. The few numbers that are left are Python's own: a numpy function that has not run since the model's
+    pass is not in the caches any more, and costs more than they do.
     """
     if len(weights) <= 2 * BLOCK:
         return pick_slowly(weights, u)
-    sums = np.add.reduceat(weights, np.arange(0, len(weights), BLOCK))
-    running = np.cumsum(sums)
+    running = list(accumulate(block_sums(weights) if sums is None else sums))
     goal = u * running[-1]
-    block = _first_above(running, sums, goal)
+    block = bisect_right(running, goal)
+    if block == len(running):
+        return pick_slowly(weights, u)  # rounding carried the goal to the end, or there is no weight
     start = block * BLOCK
-    inside = weights[start : start + BLOCK]
-    before = running[block] - sums[block]
-    return start + _first_above(np.cumsum(inside), inside, goal - before)
+    inside = weights[start : start + BLOCK].tolist()
+    index = bisect_right(list(accumulate(inside)), goal - (running[block - 1] if block else 0.0))
+    if index < len(inside) and inside[index] > 0:
+        return start + index
+    return start + _nearest(weights[start : start + BLOCK], index)
 
 
 def pick_slowly(weights: npt.NDArray[np.float64], u: float) -> int:
@@ -283,9 +288,11 @@ def pick_slowly(weights: npt.NDArray[np.float64], u: float) -> int:
 
 def _first_above(running: npt.NDArray[np.float64], weights: npt.NDArray[np.float64], goal: float) -> int:
     index = int(np.searchsorted(running, goal, side="right"))
-    if index < len(running) and weights[index] > 0:
-        return index
-    # Rounding carried the goal to or past an end: the nearest entry that has weight.
+    return index if index < len(running) and weights[index] > 0 else _nearest(weights, index)
+
+
+def _nearest(weights: npt.NDArray[np.float64], index: int) -> int:
+    """The entry that has weight, nearest to where rounding carried a goal: to or past an end."""
     positive = np.flatnonzero(weights > 0)
     if len(positive) == 0:
         raise InvalidValue("a draw from weights that are all zero", "probabilities sum to one")

@@ -10,7 +10,9 @@ probability exactly zero. `excess` and `residual` agree with their obvious twins
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,9 @@ Array = npt.NDArray[Any]
 Prob = float | Fraction
 
 
+BLOCK = 256
+"""Weights summed at a time by the two-level draw (`chance.pick`): about the square root of a vocabulary."""
+
 _ONE = np.ones(1, dtype=np.int64)
 _ONE.flags.writeable = False
 
@@ -31,18 +36,34 @@ class Dist:
 
     weights: shape (len(ids),) or (size,), float64 or object (Fractions); a probability is a weight over `total`.
     Treated as immutable. Dividing 50 000 weights costs as much as drawing from them, and most rounds look at one or
-    two: so that is done when somebody asks for `probs`.
+    two: so that is done when somebody asks for `probs`. sums: of each BLOCK of a dense one's weights, where they are
+    known, so that a draw need not look at all of them once more.
     """
 
-    __slots__ = ("ids", "size", "total", "weights")
+    __slots__ = ("ids", "size", "sums", "total", "weights")
 
     def __init__(
-        self, weights: Array, *, ids: npt.NDArray[np.int64] | None = None, size: int | None = None, total: Prob = 1
+        self,
+        weights: Array,
+        *,
+        ids: npt.NDArray[np.int64] | None = None,
+        size: int | None = None,
+        total: Prob = 1,
+        sums: list[float] | None = None,
     ) -> None:
         self.weights = weights
         self.total = total
         self.ids = ids
         self.size = len(weights) if size is None else size
+        self.sums = sums
+
+    @classmethod
+    def over_sum(cls, weights: npt.NDArray[np.float64], *, ids: npt.NDArray[np.int64] | None, size: int) -> Dist:
+        """Weights divided by their sum; they are this one's own from now on."""
+        if ids is not None:
+            return cls(weights, ids=ids, size=size, total=float(weights.sum()))
+        sums = block_sums(weights)
+        return cls(weights, size=size, total=math.fsum(sums), sums=sums)
 
     @classmethod
     def point(cls, token: int, size: int) -> Dist:
@@ -80,6 +101,7 @@ class Dist:
         if self.total != 1:
             np.divide(self.weights, float(self.total), out=self.weights)  # weights with a total are this one's own
             self.total = 1
+            self.sums = None
         return self.weights
 
     @property
@@ -137,12 +159,39 @@ def residual(p: Dist, q: Dist, weight: Prob = 1) -> Dist | None:
     """norm((weight * p - q)+), or None where its mass Z is zero and nothing can be divided."""
     if p.token is not None:  # one possible token stays the only one
         return p if weight * p.prob(p.token) > q.prob(p.token) else None
+    if p.sums is not None and q.token is not None and weight == 1:
+        return _without(p, q.token, p.sums)
     values, mass = _excess(p, q, weight)
     if not mass > 0:
         return None
     if values.dtype != np.float64:
         return Dist(values / Fraction(mass), ids=p.ids, size=p.size)
     return Dist(values, ids=p.ids, size=p.size, total=mass)
+
+
+def _without(p: Dist, token: int, sums: list[float]) -> Dist | None:
+    """The residual of a dense p against the point mass on a token: p without it. Its twin is `_excess`."""
+    values = p.weights.copy()
+    values[token] = 0
+    block = token // BLOCK
+    sums = [*sums]
+    # Summed again, not subtracted: what is left may be tiny beside what has gone.
+    sums[block] = math.fsum(values[block * BLOCK : (block + 1) * BLOCK].tolist())
+    mass = math.fsum(sums)
+    return Dist(values, size=p.size, total=mass, sums=sums) if mass > 0 else None
+
+
+def block_sums(weights: npt.NDArray[np.float64]) -> list[float]:
+    """The sum of each BLOCK of float64 weights, the last one maybe shorter."""
+    sums: list[float] = np.add.reduceat(weights, _starts(len(weights))).tolist()
+    return sums
+
+
+@lru_cache(maxsize=8)
+def _starts(size: int) -> npt.NDArray[np.int64]:
+    starts = np.arange(0, size, BLOCK)
+    starts.flags.writeable = False
+    return starts
 
 
 def _excess(p: Dist, q: Dist, weight: Prob) -> tuple[Array, Prob]:

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftproof.chance import (
-    BLOCK,
     Address,
     Purpose,
     RecordedChance,
@@ -22,7 +21,7 @@ from draftproof.chance import (
     pick,
     pick_slowly,
 )
-from draftproof.dist import Dist
+from draftproof.dist import BLOCK, Dist, block_sums
 from draftproof.errors import InvalidValue
 
 ADDRESSES = [
@@ -110,6 +109,7 @@ def test_the_two_level_draw_equals_one_running_sum(values, k):
     # Weights and u are dyadic, so that both ways of summing are exact and must agree exactly.
     array, u = np.array(values), k / 2**20
     assert pick(array, u) == pick_slowly(array, u)
+    assert pick(array, u, block_sums(array)) == pick_slowly(array, u)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=3 * BLOCK).filter(any), st.floats(0, 1, exclude_max=True))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftproof import rule
-from draftproof.dist import Dist, excess, residual
+from draftproof.dist import BLOCK, Dist, _excess, block_sums, excess, residual
 from draftproof.errors import BadTable, InvalidValue
 
 
@@ -62,6 +62,40 @@ def test_prob_and_dense_agree_for_every_token(dist):
     assert probs == list(dist.dense())
     assert [dist.prob(x) for x in range(dist.size)] == probs
     assert float(sum(probs)) == pytest.approx(1)
+
+
+def _rows(size):
+    """Weights as rows have them: most are nearly nothing, and now and then one is nearly everything."""
+    source = np.random.default_rng(size)
+    for peak in (0, 5, 600):
+        weights = np.exp(source.normal(0, 4, size))
+        weights[size // 2] *= np.exp(peak)
+        weights[:: size // 7 + 1] = 0
+        yield weights
+
+
+@pytest.mark.parametrize("size", [2, BLOCK, BLOCK + 1, 3 * BLOCK, 5 * BLOCK - 1])
+def test_the_residual_of_a_row_against_a_point_mass_equals_its_twin(size):
+    for weights in _rows(size):
+        p = Dist.over_sum(weights, ids=None, size=size)
+        assert float(p.total) == pytest.approx(weights.sum())
+        for token in (0, size // 2, size - 1):
+            rest = residual(p, Dist.point(token, size))
+            values, mass = _excess(p, Dist.point(token, size), 1)
+            if mass == 0:
+                assert rest is None
+                continue
+            assert (rest.weights == values).all()
+            assert float(rest.total) == pytest.approx(float(mass), rel=1e-12)  # also where it is 1e-260 of p's
+            assert rest.sums == pytest.approx(block_sums(values), rel=1e-12)
+            assert rest.weights is not p.weights
+
+
+def test_sums_are_forgotten_when_weights_are_divided():
+    p = Dist.over_sum(next(_rows(3 * BLOCK)), ids=None, size=3 * BLOCK)
+    assert p.sums == block_sums(p.weights)
+    assert p.probs.sum() == pytest.approx(1)
+    assert p.sums is None
 
 
 def test_top_orders_ties_by_smaller_id():

@@ -132,3 +132,15 @@ def test_at_temperature_zero_log_probabilities_are_those_of_the_row_the_argmax_w
     after = asked.logprobs(logits([1.0, 0.0, 9.0]), 0, (), raw=False)
     z = math.log(math.exp(1) + 1)
     assert after.tolist() == pytest.approx([1 - z, -z, -math.inf])
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7, 3.0, 1e-3])
+@pytest.mark.parametrize("top", [-1e4, -400.0, -1.0, 0.0, 3.5, 599.0, 601.0, 1e4, 3e38])
+def test_a_row_of_any_height_is_the_same_law_with_the_same_support(top: float, temperature: float) -> None:
+    """Whether or not the largest logit is subtracted first, which is a matter of speed."""
+    below = np.array([0.0, -0.5, -3.0, -200.0, -700.0, -740.0, -800.0])
+    values = top + below * temperature
+    p = controls(len(below), temperature=temperature).distribution(LogitRows(values[None]), 0, ())
+    weights = weights_of(values, temperature, values.max())
+    assert np.allclose(p.dense().astype(float), weights / weights.sum(), rtol=1e-11, atol=0)
+    assert not (weights > 0)[p.dense() == 0].any()

@@ -27,6 +27,7 @@ from draftproof.sampling.row import Array, Ids, WorkingRow
 
 _BLOCK = 64  # values per block maximum in top_k
 _BINS = 4096
+_TALL = 600  # exponentials of more may be no floats; with a largest one of 0 to this, what becomes 0 is 0 in any unit
 _SORTABLE = 2048  # up to here sorting costs less than another pass
 
 
@@ -43,7 +44,16 @@ def distribution(row: WorkingRow, *, temperature: Number, min_p: Number = 0, top
     elif row.log and min_p > 0:
         values, ids = _keep(values, ids, _worth_weighing(values, float(temperature), float(min_p)))
     top = values.max() if len(values) < len(row.values) else row.top()
-    weights = weights_of(values, float(temperature), top) if row.log else values / top
+    if not row.log:
+        weights = values / top
+    elif min_p == 0 and top_p == 1 and 0 <= top <= _TALL * temperature:
+        # Nobody compares them with the largest: so it need not be subtracted, which would take as long as exp does.
+        weights = values.astype(np.float64)
+        if temperature != 1:
+            weights /= float(temperature)
+        np.exp(weights, out=weights)
+    else:
+        weights = weights_of(values, float(temperature), top)
     if min_p > 0:
         keep = np.flatnonzero(weights >= float(min_p))
         values, ids = _keep(values, ids, keep)
@@ -58,7 +68,7 @@ def distribution(row: WorkingRow, *, temperature: Number, min_p: Number = 0, top
             weights, ids = weights[possible], ids[possible]
     elif not row.log and not row.changed:
         return Dist(row.values)  # a table's own row, not divided by its sum once more
-    return Dist(weights, ids=ids, size=row.size, total=float(weights.sum()))
+    return Dist.over_sum(weights, ids=ids, size=row.size)
 
 
 def weights_of(logits: Array, temperature: float, top: Any) -> npt.NDArray[np.float64]:
