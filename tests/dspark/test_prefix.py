@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from draftproof.draft.base import Proposal
 from draftproof.errors import BadProposal, InvalidValue
 from draftproof.schedule.allocate import best_rows
+from draftproof.schedule.balance import LEAST, Balance
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.prefix import EVIDENCE, PROBE_SHARE, Form, PrefixSchedule
@@ -295,3 +297,56 @@ def test_a_drafter_that_pays_a_little_is_not_switched_off_by_a_run_of_bad_luck()
     schedule = PrefixSchedule(CostCurve({1: 1.0, 2: 1.2}, refine=False), 1, draft_seconds=0.1)
     usual = [1, 0, 1, 0, 0] * 40
     assert all(_play(schedule, 0.4, [*usual, *([0] * 8), *usual]))
+
+
+def _decode(schedule: PrefixSchedule, confidence: float, seconds: float, accepted: Callable[[int], bool]) -> list[bool]:
+    """A request of 1 000 rounds of 10 s, drafting takes `seconds`; in which rounds the drafter was on."""
+    slots, on = _slots(1), []
+    for i in range(1000):
+        n = schedule.lengths(slots)[0]
+        proposal = _proposal([confidence] * n)
+        admitted = schedule.admit(slots, [proposal])
+        hits = [int(n > 0 and accepted(i))]
+        emitted = [[0] * (hits[0] + 1)]
+        drafting = seconds * (n > 0)
+        schedule.observe(RoundRecord(slots, [proposal], admitted, hits, emitted, 1 + n, 10.0, drafting, 0.0))
+        on.append(schedule._on)
+    return on
+
+
+@pytest.mark.parametrize(("confidence", "seconds"), [(0.5, 2.0), (0.5, 3.0), (0.4, 3.0)])
+def test_texts_that_have_become_easier_are_noticed_soon(confidence: float, seconds: float) -> None:
+    """Nothing is kept of what is promised, so the drafter is off; then every other token comes, and being off costs a
+    sixth. What rounds of long ago have shown ages with those that drafted nothing.
+    """
+    schedule = PrefixSchedule(CostCurve({1: 10.0, 9: 10.2}), 1)
+    on = _decode(schedule, confidence, seconds, lambda i: i > 300 and i % 2 == 0)
+    assert not any(on[40:300])
+    assert all(on[600:])
+
+
+def test_a_drafter_that_nearly_pays_is_tried_more_often_and_one_without_hope_seldom() -> None:
+    """Of ten promises 0, or one and a half, are kept: drafting costs a sixth of all time, or 4 %."""
+    tries = {}
+    for kept, accepted in ((0, lambda i: False), (15, lambda i: i % 100 in range(3, 100, 7))):
+        schedule = PrefixSchedule(CostCurve({1: 10.0, 9: 10.2}), 1)
+        on = _decode(schedule, 0.5, 2.0, accepted)
+        assert sum(on[100:]) < 300
+        tries[kept] = schedule._tries
+        assert schedule._probed <= PROBE_SHARE * schedule._elapsed + 2.0
+    assert tries[0] < 50
+    assert tries[15] > 1.2 * tries[0]
+
+
+def test_what_is_kept_of_promises_is_a_ratio_that_age_does_not_move() -> None:
+    """Rounds that draft nothing make what was seen worth less beside what comes, and no better."""
+    balance = Balance()
+    for _ in range(500):
+        balance.trust(1.0, 0)
+    before = balance.kept
+    balance.trust(0.0, 0, rounds=10_000)
+    assert balance.kept == pytest.approx(before)
+    assert balance.long_promised == pytest.approx(LEAST)
+    for _ in range(300):
+        balance.doubt()  # seen, and not verified
+    assert balance.kept == pytest.approx(1, abs=1e-3)

@@ -131,11 +131,16 @@ class AdaptiveSchedule:
         return lengths
 
     def admit(self, slots: Seq[Slot], proposals: Seq[Proposal]) -> list[int]:
+        context = max((slot.length for slot in slots), default=0)
+        if not self.costs.switch and not any(p.tokens for p in proposals):
+            self._promises.made = 0.0
+            for slot, p in zip(slots, proposals, strict=True):
+                self._explain(slot, p, 0, context, len(slots))
+            return [0] * len(slots)
         # What a costly drafter drafted is paid for and was decided before; only its rows are weighed again.
         survivals = [
             self.acceptance.survivals(p.drafter, p.stratum, len(p.tokens)) if p.tokens else [] for p in proposals
         ]
-        context = max((slot.length for slot in slots), default=0)
         if self.costs.switch:
             if all(self._cheap(slot) or not slot.room for slot in slots):  # otherwise `lengths` has decided
                 kept = self._promises.kept
@@ -155,23 +160,14 @@ class AdaptiveSchedule:
 
     def observe(self, record: RoundRecord) -> None:
         learn_pass(self.costs, record, self.width)
+        proposed = any(p.tokens for p in record.proposals)
         if any(record.admitted):
             self._promises.settle(sum(record.accepted))
             self._idle = 0
-        elif any(p.tokens for p in record.proposals) or self._idle >= self._idle_after:
+        elif proposed or self._idle >= self._idle_after:
             self._idle += 1
-        for i, proposal in enumerate(record.proposals):
-            verified, accepted = record.admitted[i], record.accepted[i]
-            whole = accepted == verified and len(record.emitted[i]) == verified + 1
-            if whole and verified < len(proposal.tokens) and proposal.q is None:
-                # The token after the admitted ones was drawn from p: had the next point mass been verified, it
-                # would have been accepted with exactly the probability that it is equal.
-                hit = proposal.tokens[verified] == record.emitted[i][verified]
-                verified, accepted = verified + 1, accepted + hit
-            self.acceptance.observe(proposal.drafter, proposal.stratum, verified, accepted)
-            # Asked for more than it proposed: for the decision to ask, what is not there was not accepted.
-            short = i < len(self._asked) and len(proposal.tokens) < self._asked[i] and verified >= len(proposal.tokens)
-            self.acceptance.observe(record.slots[i].drafter, POOLED, verified + short, accepted)
+        if proposed or any(self._asked):
+            self._learn_acceptance(record)
         self._learn_seconds(record)
 
     def off_reason(self, id: int) -> str | None:
@@ -240,6 +236,20 @@ class AdaptiveSchedule:
         name = next(slot.drafter for slot, n in zip(record.slots, self._asked, strict=True) if n)
         self._draft_seconds[name].observe(record.draft_seconds / max(drafted, 1))
         self._asking_seconds[name].observe(record.draft_seconds / sum(n > 0 for n in self._asked))
+
+    def _learn_acceptance(self, record: RoundRecord) -> None:
+        for i, proposal in enumerate(record.proposals):
+            verified, accepted = record.admitted[i], record.accepted[i]
+            whole = accepted == verified and len(record.emitted[i]) == verified + 1
+            if whole and verified < len(proposal.tokens) and proposal.q is None:
+                # The token after the admitted ones was drawn from p: had the next point mass been verified, it
+                # would have been accepted with exactly the probability that it is equal.
+                hit = proposal.tokens[verified] == record.emitted[i][verified]
+                verified, accepted = verified + 1, accepted + hit
+            self.acceptance.observe(proposal.drafter, proposal.stratum, verified, accepted)
+            # Asked for more than it proposed: for the decision to ask, what is not there was not accepted.
+            short = i < len(self._asked) and len(proposal.tokens) < self._asked[i] and verified >= len(proposal.tokens)
+            self.acceptance.observe(record.slots[i].drafter, POOLED, verified + short, accepted)
 
     # -- off ---------------------------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ from draftproof.schedule.seconds import DraftSeconds, RestSeconds, Seconds
 from draftproof.schedule.width import Width
 
 Form = Literal["causal", "budget"]
-PROBE_SHARE = 0.003  # of all time, spent on trying a drafter that is switched off
+PROBE_SHARE = 0.003  # of all time, lost by trying a drafter that is switched off
 MEMORY = 0.9  # weight kept by the running average of rows
 FIRST = 3  # tokens drafted at first, where a width is kept
 EVIDENCE = 8  # rounds that drafted, before they decide whether drafting pays
@@ -184,14 +184,17 @@ class PrefixSchedule:
             proposals, admitted = [proposals[self._tried]] * requests, [admitted[self._tried]] * requests
         promised = [sum(islice(self._survivals(p), n)) for p, n in zip(proposals, admitted, strict=True)]
         if any(record.admitted):
-            self._balance.trust(sum(promised) if self._tried is None else promised[0], sum(record.accepted))
+            self._balance.trust(
+                sum(promised) if self._tried is None else promised[0], sum(record.accepted), self._since
+            )
         else:
             self._balance.doubt()
         drafting = self._drafting(mean) or self._known_seconds
         if self._tried is None or not self.costs.switch:  # otherwise nothing was admitted
             rows = max(requests + sum(admitted), requests * self.width)
             spent = self._round(rows, context, requests) + drafting
-            self._balance.add(requests, sum(promised), spent, self._round(requests, context, requests))
+            plain = self._round(requests, context, requests)
+            self._balance.add(requests, sum(promised), spent, plain, drafting)
         self._drafted += 1
         if self._drafted == self._evidence and self._silent is not None:
             self._balance.forget()
@@ -256,7 +259,9 @@ class PrefixSchedule:
             return
         if self._tried is not None:
             self._try_seconds.observe(record.draft_seconds)
-            self._probed += record.draft_seconds + 2 * self.costs.switch * any(record.admitted)
+            # What is verified saves time, so that a drafter which nearly pays may be tried often.
+            saved = 0.0 if self.costs.switch else self._balance.worth
+            self._probed += max(0.0, record.draft_seconds - saved) + 2 * self.costs.switch * any(record.admitted)
         if mean and (self._tried is None or len(record.slots) == 1):
             self._drafting.observe(mean, record.draft_seconds)
 
