@@ -366,8 +366,9 @@ def test_replayed_calls_have_the_widths_of_the_run() -> None:
     handle = recording.open()
     recording.score([Feed(handle, [0, 1], 1, width=5)])
     recording.close(handle)
-    with Replay(log) as replay:
-        replay.catch_up()
+    replay = Replay(log)
+    replay.catch_up()
+    replay.close()
     assert seen == [5, 5]
 
 

@@ -114,7 +114,7 @@ class EngineAnswering:
         if self._request is not None and self._request in self._engine.live:
             self._engine.cancel(self._request)
         if self._replay is not None:
-            self._replay.__exit__()
+            self._replay.close()
 
     def _first(self, events: Seq[Event], started: float) -> FinishEvent | None:
         self._first_seconds = self._log.clock() - started

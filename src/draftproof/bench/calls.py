@@ -81,10 +81,7 @@ class Log:
 
 
 class Replay:
-    """A log's calls made again, on sequences of their own, while the log may still grow. A context manager.
-
-    Sequences that the log leaves open are closed at the end.
-    """
+    """A log's calls made again, on sequences of their own, while the log may still grow."""
 
     def __init__(self, log: Log) -> None:
         self.seconds: list[float] = []
@@ -93,10 +90,8 @@ class Replay:
         self._handles: dict[tuple[int, int], int] = {}
         self._owners: dict[tuple[int, int], Target] = {}
 
-    def __enter__(self) -> Replay:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the sequences that the log has left open."""
         for key, handle in self._handles.items():
             self._owners[key].close(handle)
         self._handles.clear()

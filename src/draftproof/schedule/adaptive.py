@@ -33,7 +33,7 @@ from draftproof.schedule.renewal import Renewal
 from draftproof.schedule.seconds import DraftSeconds, RestSeconds, Seconds
 from draftproof.schedule.width import Width
 
-PROBE_SHARE = 0.005  # of all time, spent on trying a costly drafter that is switched off
+PROBE_SHARE = 0.005  # of all time, lost by trying a costly drafter that is switched off
 FIRST_TRY = 3  # tokens drafted before a drafter's cost is known, and
 EVIDENCE = 8  # rounds in which a costly one drafts so many or one, before it is decided whether that pays
 CHEAP = 0.015  # of a plain pass: drafters whose proposals cost less always propose
@@ -117,17 +117,17 @@ class AdaptiveSchedule:
             else []
             for i in range(len(slots))
         ]
+        drafting = self._drafts(per_token)
         if self.costs.switch:
             most = self._next_width(survivals, self._with_width(len(slots), context, per_token)) - 1
             best_lengths = tuple(min(most, cap) for cap in caps)
         else:
-            drafting = self._drafts(per_token)
             best_lengths = best_block(
                 survivals, lambda rows, longest: self._round(rows, context, len(slots)) + drafting(longest)
             ).lengths
         lengths = [best_lengths[i] if i in costly else caps[i] for i in range(len(slots))]
         if not any(lengths[i] for i in costly):
-            self._probe(slots, costly, lengths, per_token, context)
+            lengths[costly[0]] = self._probe(survivals[costly[0]][0], drafting(1), context, len(slots))
         return lengths
 
     def admit(self, slots: Seq[Slot], proposals: Seq[Proposal]) -> list[int]:
@@ -253,14 +253,18 @@ class AdaptiveSchedule:
 
     # -- off ---------------------------------------------------------------------------------------------
 
-    def _probe(self, slots: Seq[Slot], costly: Seq[int], lengths: list[int], per_token: float, context: int) -> None:
-        """Draft a little for one request if the time lost by probes so far allows it."""
-        plain, more = (self._round(len(slots) + rows, context, len(slots)) for rows in (0, 1))
-        extra = more - plain + per_token
-        extra += 2 * self.costs.switch  # there and back
-        if self._probed + extra <= PROBE_SHARE * self._elapsed:
-            self._probed += extra
-            lengths[costly[0]] = 1
+    def _probe(self, survival: float, drafting: float, context: int, requests: int) -> int:
+        """Tokens to draft for one request although that does not pay: one, if the time lost by probes so far allows it.
+
+        survival: of that token; what is expected to be accepted is no loss. drafting: its seconds.
+        """
+        plain, more = (self._round(requests + rows, context, requests) for rows in (0, 1))
+        lost = max(0.0, more - plain + drafting - survival * plain / requests)
+        lost += 2 * self.costs.switch  # there and back
+        if self._probed + lost > PROBE_SHARE * self._elapsed:
+            return 0
+        self._probed += lost
+        return 1
 
     def _explain(self, slot: Slot, proposal: Proposal, admitted: int, context: int, requests: int) -> None:
         if admitted:
