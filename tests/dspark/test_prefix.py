@@ -350,3 +350,11 @@ def test_what_is_kept_of_promises_is_a_ratio_that_age_does_not_move() -> None:
     for _ in range(300):
         balance.doubt()  # seen, and not verified
     assert balance.kept == pytest.approx(1, abs=1e-3)
+
+
+def test_a_drafter_that_has_been_wrong_for_ever_leaves_thresholds_that_are_numbers() -> None:
+    schedule = PrefixSchedule(CostCurve({1: 10.0, 9: 10.2}, refine=False), 4, draft_seconds=2.0, evidence=0)
+    for _ in range(20_000):
+        schedule._balance.trust(0.3, 0, rounds=100)
+    assert 0 < schedule._balance.kept < 1e-3
+    assert all(0 <= least < float("inf") for least in schedule.thresholds(_slots(1)))

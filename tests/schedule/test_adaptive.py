@@ -328,28 +328,15 @@ def test_a_given_cost_of_a_token_counts_for_as_many_as_are_asked_for(seconds, as
     assert schedule.lengths(slots) == [asked]
 
 
-def _ask(rate, block, each, rounds):
-    """Lengths asked for in so many rounds of 10 s, with a drafter that takes block + n * each. rate(i): chance of a
-    token in round i to be accepted, spread evenly: no luck.
-    """
-    schedule, slots = AdaptiveSchedule(CostCurve({1: 10.0, 9: 10.2}), 3), [Slot(0, 10, 100, "toy")]
-    asked, decided = [], 0
-    for i in range(rounds):
-        n = schedule.lengths(slots)[0]
-        proposal = Proposal([0] * n, [None] * n, "toy")
-        admitted = schedule.admit(slots, [proposal])
-        accepted = 0
-        for _ in range(admitted[0]):
-            decided += 1
-            if decided * 0.6180339887 % 1 >= rate(i):
-                break
-            accepted += 1
-        emitted = [[0] * (accepted + 1)]
-        seconds = (block + each * n) * (n > 0)
-        schedule.observe(RoundRecord(slots, [proposal], admitted, [accepted], emitted, 1 + n, 10.0, seconds, 0.0))
-        asked.append(n)
-    assert schedule._probed <= PROBE_SHARE * 1.1 * schedule._elapsed
-    return asked
+class Even:
+    """Numbers spread evenly over [0, 1): no luck."""
+
+    def __init__(self):
+        self.count = 0
+
+    def random(self):
+        self.count += 1
+        return self.count * 0.6180339887 % 1
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.15, 0.2])
@@ -357,6 +344,13 @@ def test_texts_that_have_become_easier_are_noticed_soon(rate):
     """A block takes a third of a pass and is worth less; after 1 000 rounds it is worth more. What is nearly worth it
     is asked often, since that loses little: charged for all of their seconds, tries took 460 to 720 rounds to notice.
     """
-    asked = _ask(lambda i: 0.5 if i >= 1000 else rate, 3.0, 0.2, 1440)
+    curve = CostCurve({1: 10.0, 9: 10.2}, refine=False)
+    machine = Machine(curve, rate, draft_seconds=0.2, block_seconds=3.0, sampled=True, longest=3)
+    machine.random, asked = Even(), []
+    for i in range(1440):
+        machine.acceptance = 0.5 if i >= 1000 else rate
+        machine.round()
+        asked.append(machine.proposed)
+    assert machine.schedule._probed <= PROBE_SHARE * 1.1 * machine.schedule._elapsed
     assert sum(n > 0 for n in asked[200:1000]) < 100
     assert sum(n > 0 for n in asked[-60:]) > 50

@@ -188,22 +188,17 @@ class _Group:
         self._running, self._plan, self._which, self._repeat = running, plan, which, repeat
         self._longest = longest
         self._log = Log(running.clock)
-        self._joined = False
 
     def go(self, goal: int) -> bool:
         """Rounds until the requests have `goal` tokens each on the mean; False once one has no room for a block."""
         running, engine, requests = self._running, self._running.engine, len(self._which)
         self._log.last_passes_again()
         running.target.log = self._log
-        watch = _Rows(running.windows[-1])
-        if not self._joined:
-            self._joined = True
-            prompts = self._plan.prompts
-            for i in self._which:
-                engine.add(prompts[i % len(prompts)], self._plan.params(self._repeat, i))
-            engine.round()
-        engine.observers.append(watch)
         try:
+            if not engine.live:
+                self._join()
+            watch = _Rows(running.windows[-1])
+            engine.observers.append(watch)
             while room := len(engine.live) == requests and self._left > self._longest:
                 if sum(s.emitted for s in engine.live.values()) >= goal * requests:
                     break
@@ -212,10 +207,16 @@ class _Group:
                 watch.window.seconds += running.clock() - started
                 watch.window.tokens += sum(isinstance(event, TokenEvent) for event in events)
                 watch.window.rounds += 1
-        finally:
             engine.observers.remove(watch)
+        finally:
             running.target.log = None
         return room
+
+    def _join(self) -> None:
+        engine, prompts = self._running.engine, self._plan.prompts
+        for i in self._which:
+            engine.add(prompts[i % len(prompts)], self._plan.params(self._repeat, i))
+        engine.round()
 
     @property
     def _left(self) -> int:

@@ -34,9 +34,7 @@ def answer_in_turns(
         while waiting:
             goal += TURN
             whole = next((mode for mode in waiting if mode.name not in started), None)
-            for mode in list(waiting):
-                if mode.name not in started and mode is not whole:
-                    continue
+            for mode in [mode for mode in waiting if mode.name in started or mode is whole]:
                 found: Answer | ModeFailed | None
                 try:
                     found = mode.answer(prompt, params, floor=floor) if mode is whole else started[mode.name].go(goal)

@@ -131,16 +131,11 @@ class AdaptiveSchedule:
         return lengths
 
     def admit(self, slots: Seq[Slot], proposals: Seq[Proposal]) -> list[int]:
-        context = max((slot.length for slot in slots), default=0)
-        if not self.costs.switch and not any(p.tokens for p in proposals):
-            self._promises.made = 0.0
-            for slot, p in zip(slots, proposals, strict=True):
-                self._explain(slot, p, 0, context, len(slots))
-            return [0] * len(slots)
         # What a costly drafter drafted is paid for and was decided before; only its rows are weighed again.
         survivals = [
             self.acceptance.survivals(p.drafter, p.stratum, len(p.tokens)) if p.tokens else [] for p in proposals
         ]
+        context = max((slot.length for slot in slots), default=0)
         if self.costs.switch:
             if all(self._cheap(slot) or not slot.room for slot in slots):  # otherwise `lengths` has decided
                 kept = self._promises.kept

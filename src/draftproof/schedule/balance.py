@@ -13,6 +13,7 @@ LONG = 0.998  # the same for how far confidences are trusted: about the last 500
 FADING = 0.97  # weight of what is known of promises after a block that was seen and not verified
 BELIEF = 8.0  # tokens' worth of belief that confidences are true, before anything was seen
 LEAST = 4.0  # tokens' worth of what was seen long ago
+HOPE = 1e-6  # share of promises that is believed whatever was seen: thresholds divide by it
 
 
 @dataclass(slots=True)
@@ -45,9 +46,7 @@ class Balance:
         self.long_promised = memory * self.long_promised + promised
         self.long_accepted = memory * self.long_accepted + accepted
 
-    def add(
-        self, requests: int, promised: float, seconds: float, plain_seconds: float, draft_seconds: float = 0.0
-    ) -> None:
+    def add(self, requests: int, promised: float, seconds: float, plain_seconds: float, draft_seconds: float) -> None:
         """One more round that drafted. seconds: of all of it, draft_seconds among them."""
         self.plain_tokens = KEPT * self.plain_tokens + requests
         self.promised = KEPT * self.promised + promised
@@ -62,7 +61,7 @@ class Balance:
     @property
     def kept(self) -> float:
         """The share of promises that was kept over many rounds."""
-        return self.long_accepted / self.long_promised
+        return max(self.long_accepted / self.long_promised, HOPE)
 
     @property
     def tokens(self) -> float:
