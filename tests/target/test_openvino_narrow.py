@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,15 @@ def test_narrow_passes_of_a_length_that_cannot_be_are_refused(folder: Path) -> N
         OpenVINOTarget.load(folder, threads=1, activations="int8", narrow=(1, 7))
     with pytest.raises(InvalidValue, match=r"narrow=\(0,\).*passes of 1 to 512 tokens"):
         OpenVINOTarget.load(folder, threads=1, narrow=(0,))
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="reads the system's list of mapped files")
+def test_the_weights_file_is_mapped_once_whatever_graphs_there_are(folder: Path, tmp_path: Path) -> None:
+    own = Path(shutil.copytree(folder, tmp_path / "own"))
+    target = OpenVINOTarget.load(own, threads=1, activations="int8", narrow=(5, 7, 9))
+    assert compiled(target) == [5, 7, 9]
+    mapped = {line.split()[0] for line in Path("/proc/self/maps").read_text().splitlines() if str(own) in line}
+    assert len(mapped) == 1
 
 
 @pytest.mark.model

@@ -36,6 +36,7 @@ from draftproof.target.openvino_compile import (
     check_rows,
     compile_graph,
     narrow_passes,
+    read_graph,
 )
 from draftproof.target.openvino_pages import Pages, Part, Scored
 from draftproof.target.openvino_store import WeightFormat, need, prepare
@@ -112,11 +113,13 @@ class OpenVINOTarget:
             raise InvalidValue(f"narrow={narrow}", f"passes of {LEAST[activations]} to {CHUNK} tokens")
         if narrow is None:
             narrow = narrow_passes(prepared, weights, activations)
-        compiled = partial(compile_graph, prepared, count, hidden_layers, activations)
         # Rows of 8-bit activations are the same bits in every graph, so that one may be compiled when it is needed.
         later = bool(narrow) and activations == "int8"
+        source = read_graph(prepared, hidden_layers)
         with ThreadPoolExecutor(count) as pool:
-            graphs = list(pool.map(compiled, narrow if later else (*narrow, None)))
+            graphs = list(
+                pool.map(partial(compile_graph, source, count, activations), narrow if later else (*narrow, None))
+            )
         target = cls(
             graphs,
             name=prepared.name,
@@ -124,7 +127,8 @@ class OpenVINOTarget:
             eos_ids=prepared.eos_ids,
             threads=count,
             least=LEAST[activations],
-            widen=compiled if later else None,
+            # Read once more by then: a graph that waits would hold the memory of its steps, and of what was joined.
+            widen=(lambda: compile_graph(read_graph(prepared, hidden_layers), count, activations)) if later else None,
         )
         if activations != "float32":
             check_rows(target)

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from draftproof.errors import InvalidValue, ModelFileError, Unsupported
 from draftproof.target.base import Target, narrow_tokens
 from draftproof.target.noise import measure_noise
-from draftproof.target.openvino_graph import GraphFacts, prepare_graph
+from draftproof.target.openvino_graph import GraphFacts, Model, prepare_graph
 from draftproof.target.openvino_join import join_products
 from draftproof.target.openvino_store import MODEL, Prepared, WeightFormat
 
@@ -69,24 +69,24 @@ class Graph:
     tokens: int | None = None
 
 
-def compile_graph(
-    prepared: Prepared,
-    threads: int,
-    hidden_layers: tuple[int, ...] = (),
-    activations: Activations = "float32",
-    tokens: int | None = None,
-) -> Graph:
-    """Read, check, cut and compile the graph of a folder.
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A graph that was read and made ready, of which graphs for several numbers of tokens can be compiled."""
 
-    tokens: of every pass. A graph of one shape runs without the checks that open shapes need at each of its steps: a
-    millisecond of seven on SmolLM2. Raises InvalidValue (no such layer), Unsupported (the graph lacks something),
-    ModelFileError (unreadable files).
+    model: Model
+    facts: GraphFacts
+    name: str
+
+
+def read_graph(prepared: Prepared, hidden_layers: tuple[int, ...] = ()) -> Source:
+    """Read, check and cut the graph of a folder.
+
+    Raises InvalidValue (no such layer), Unsupported (the graph lacks something), ModelFileError (unreadable files).
     """
     import openvino as ov
 
-    core = ov.Core()
     try:
-        model = core.read_model(prepared.folder / MODEL)
+        model = ov.Core().read_model(prepared.folder / MODEL)
     except RuntimeError as error:
         raise ModelFileError(
             f"cannot read {prepared.folder / MODEL}: {_reason(error)}",
@@ -94,6 +94,19 @@ def compile_graph(
         ) from error
     facts = prepare_graph(model, prepared.name, hidden_layers)
     join_products(model)
+    return Source(model, facts, prepared.name)
+
+
+def compile_graph(
+    source: Source, threads: int, activations: Activations = "float32", tokens: int | None = None
+) -> Graph:
+    """Compile what was read; `source` stays as it is, and all that is compiled of it reads one copy of the file.
+
+    tokens: of every pass. A graph of one shape runs without the checks that open shapes need at each of its steps: a
+    millisecond of seven on SmolLM2. Raises Unsupported.
+    """
+    import openvino as ov
+
     properties: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": threads,
@@ -104,11 +117,12 @@ def compile_graph(
         "ENABLE_CPU_PINNING": False,
     }
     try:
+        model = source.model.clone()
         if tokens is not None:
             model.reshape({"input_ids": [tokens], "position_ids": [tokens]})
-        return Graph(core.compile_model(model, "CPU", properties), facts, tokens)
+        return Graph(ov.Core().compile_model(model, "CPU", properties), source.facts, tokens)
     except RuntimeError as error:
-        raise Unsupported(f"OpenVINO cannot run {prepared.name}: {_reason(error)}", "export it again") from error
+        raise Unsupported(f"OpenVINO cannot run {source.name}: {_reason(error)}", "export it again") from error
 
 
 def _reason(error: Exception) -> str:
