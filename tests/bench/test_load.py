@@ -157,8 +157,9 @@ def test_every_policy_answers_the_same_prompts_with_the_same_seeds_and_keeps_wha
     measure_load(plan, policies(2), build, target, clock=clock)
     assert len(made) == len(policies(2))
     first = made[0].asked  # type: ignore[attr-defined]
-    assert [prompt for prompt, _ in first[:3]] == [ROUND, ROUND[:9], ROUND]
-    assert [params.seed for _, params in first[3:]] == [1, 2, 3, 1001, 1002, 1003]  # after the one thrown away
+    assert [prompt for prompt, _ in first[3:]] == [ROUND, ROUND[:9], ROUND, ROUND[:9], ROUND, ROUND[:9]]
+    assert [params.seed for _, params in first[3:]] == [1, 2, 3, 1001, 1002, 1003]
+    assert [params.seed for _, params in first[:3]] == [2001, 2002, 2003]  # thrown away, on texts of its own
     assert all(engine.asked == first for engine in made)  # type: ignore[attr-defined]
 
 

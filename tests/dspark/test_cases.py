@@ -18,6 +18,7 @@ from draftproof.proof.faults import retrospective
 from draftproof.proof.toys import PROMPT, toy_model, toy_target
 from draftproof.rounds import Settled
 from draftproof.sampling.params import SamplingParams
+from draftproof.schedule.admission import fill
 from draftproof.schedule.allocate import best_rows
 from draftproof.schedule.base import RoundRecord, Schedule, Slot
 from draftproof.schedule.costs import CostCurve
@@ -65,7 +66,7 @@ class _BudgetOfThisRound(PrefixSchedule):
     def admit(self, slots: list[Slot], proposals: list[Proposal]) -> list[int]:  # type: ignore[override]
         survivals = [list(self._survivals(p)) for p in proposals]
         best = best_rows(survivals, lambda rows: self._round(rows, 0, len(slots)) + 0.1)
-        return self._fill([iter(s) for s in survivals], sum(best.lengths))
+        return fill([iter(s) for s in survivals], sum(best.lengths))
 
 
 @pytest.mark.parametrize("fault", [_LooksAhead, _BudgetOfThisRound])

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from draftproof.draft.base import Proposal
 from draftproof.errors import BadProposal, InvalidValue
 from draftproof.schedule.allocate import best_rows
-from draftproof.schedule.balance import LEAST, Balance
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.prefix import EVIDENCE, PROBE_SHARE, Form, PrefixSchedule
@@ -338,23 +337,9 @@ def test_a_drafter_that_nearly_pays_is_tried_more_often_and_one_without_hope_sel
     assert tries[15] > 1.2 * tries[0]
 
 
-def test_what_is_kept_of_promises_is_a_ratio_that_age_does_not_move() -> None:
-    """Rounds that draft nothing make what was seen worth less beside what comes, and no better."""
-    balance = Balance()
-    for _ in range(500):
-        balance.trust(1.0, 0)
-    before = balance.kept
-    balance.trust(0.0, 0, rounds=10_000)
-    assert balance.kept == pytest.approx(before)
-    assert balance.long_promised == pytest.approx(LEAST)
-    for _ in range(300):
-        balance.doubt()  # seen, and not verified
-    assert balance.kept == pytest.approx(1, abs=1e-3)
-
-
 def test_a_drafter_that_has_been_wrong_for_ever_leaves_thresholds_that_are_numbers() -> None:
     schedule = PrefixSchedule(CostCurve({1: 10.0, 9: 10.2}, refine=False), 4, draft_seconds=2.0, evidence=0)
     for _ in range(20_000):
-        schedule._balance.trust(0.3, 0, rounds=100)
-    assert 0 < schedule._balance.kept < 1e-3
+        schedule._trust.observe([0.3, 0.2, 0.1, 0.1], [], rounds=100)
+    assert all(0 < kept < 1e-3 for kept in schedule._trust.kept[:1])
     assert all(0 <= least < float("inf") for least in schedule.thresholds(_slots(1)))

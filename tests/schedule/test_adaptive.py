@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from draftproof.draft.base import Proposal
 from draftproof.errors import InvalidValue
-from draftproof.schedule.acceptance import Acceptance
+from draftproof.schedule.acceptance import LEAST, Acceptance
 from draftproof.schedule.adaptive import EVIDENCE, PROBE_SHARE, AdaptiveSchedule
 from draftproof.schedule.allocate import best_block, best_rows
 from draftproof.schedule.base import RoundRecord, Slot
@@ -86,6 +86,20 @@ def test_what_is_always_wrong_comes_to_be_worth_nothing():
     for _ in range(512):
         acceptance.observe("d", 0, verified=1, accepted=0)
     assert acceptance.estimate("d", 0, 0) < 1e-4
+
+
+def test_what_was_seen_long_ago_counts_for_less_beside_what_comes_and_is_no_reason_to_hope():
+    old, aged = Acceptance(), Acceptance()
+    for acceptance in (old, aged):
+        for _ in range(300):
+            acceptance.observe("d", 0, 1, 0)
+    old.observe("d", 0, 1, 0)
+    aged.observe("d", 0, 1, 0, rounds=1000)
+    assert aged.estimate("d", 0, 0) == pytest.approx(old.estimate("d", 0, 0), abs=0.01)
+    for acceptance in (old, aged):
+        acceptance.observe("d", 0, 1, 1)
+    assert old.estimate("d", 0, 0) < 0.03
+    assert aged.estimate("d", 0, 0) == pytest.approx(1 / (LEAST + 2), rel=0.05)
 
 
 def test_strata_and_drafters_are_kept_apart():
@@ -343,11 +357,12 @@ class Even:
 def test_texts_that_have_become_easier_are_noticed_soon(rate):
     """A block takes a third of a pass and is worth less; after 1 000 rounds it is worth more. What is nearly worth it
     is asked often, since that loses little: charged for all of their seconds, tries took 460 to 720 rounds to notice.
+    And what the rounds before have shown grows old with every round: where only tries aged it, it took 260 to 325.
     """
     curve = CostCurve({1: 10.0, 9: 10.2}, refine=False)
     machine = Machine(curve, rate, draft_seconds=0.2, block_seconds=3.0, sampled=True, longest=3)
     machine.random, asked = Even(), []
-    for i in range(1440):
+    for i in range(1160):
         machine.acceptance = 0.5 if i >= 1000 else rate
         machine.round()
         asked.append(machine.proposed)

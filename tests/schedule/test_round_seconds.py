@@ -1,4 +1,6 @@
-"""Seconds of a round go to whom they belong: a drafter is not charged for what its schedule thinks about."""
+"""Seconds of a round go to whom they belong: a drafter is not charged for what its schedule thinks about, nor a block
+for the rounds before it in which there was none.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,11 @@ from draftproof.draft.base import DraftRequest, Proposal, StatelessDrafter
 from draftproof.engine import Engine
 from draftproof.proof.toys import toy_target
 from draftproof.sampling.params import SamplingParams
+from draftproof.schedule.adaptive import AdaptiveSchedule
 from draftproof.schedule.base import RoundRecord, Slot
+from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import FixedSchedule
+from draftproof.schedule.prefix import PrefixSchedule
 from draftproof.target.base import Feed, Rows
 
 
@@ -59,3 +64,28 @@ def test_every_second_of_a_round_is_the_targets_the_drafters_or_the_rests(monkey
         drafted = bool(record.proposals[0].tokens)
         assert record.draft_seconds == drafted * 1.0
         assert (record.other_seconds, record.target_seconds) == (110.0, 1000.0)
+
+
+@pytest.mark.parametrize("schedule", [AdaptiveSchedule, PrefixSchedule])
+def test_a_drafter_that_has_to_catch_up_is_not_taken_to_be_dearer(
+    schedule: type[AdaptiveSchedule | PrefixSchedule],
+) -> None:
+    """Blocks take 2 s round after round, and up to 8 s more after a while without. Nothing is accepted, so there are
+    tries now and then; what one of them took says what drafting costs at most.
+    """
+    costs = CostCurve({1: 10.0, 5: 10.1})
+    tried, quiet, slots = schedule(costs, 3), 0, [Slot(0, 50, 50, "d")]
+    seen = []
+    for _ in range(3000):
+        n = tried.lengths(slots)[0]
+        confidence = [0.4] * n
+        proposal = Proposal([0] * n, [object()] * n, "d", confidence) if n else Proposal(drafter="d")  # type: ignore[list-item]
+        (k,) = tried.admit(slots, [proposal])
+        seconds = (2.0 + min(quiet, 8)) if n else 0.0
+        quiet = 0 if n else quiet + 1
+        record = RoundRecord(slots, [proposal], [k], [0], [[0]], 1 + k, 10.0 + 0.025 * k, seconds, 0.0)
+        tried.observe(record)
+        seen.append(n > 0)
+    assert not all(seen[1000:])
+    assert any(seen[1000:])
+    assert tried._drafting(3) == pytest.approx(2.0, rel=0.05)

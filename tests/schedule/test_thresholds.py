@@ -122,7 +122,8 @@ def test_where_a_pass_keeps_its_width_only_drafting_costs() -> None:
         )
     first, *others = schedule.thresholds(_slots(1))
     assert first == 0
-    assert others == pytest.approx([schedule._balance.rate * TOKEN / schedule._balance.kept] * 2, rel=0.1)
+    wanted = [schedule._balance.rate * TOKEN / kept for kept in schedule._trust.kept[1:]]
+    assert others == pytest.approx(wanted, rel=0.1)
 
 
 def test_a_drafter_gets_the_thresholds_of_its_schedule_and_none_from_one_without() -> None:

@@ -39,10 +39,10 @@ CURVE_SECONDS = 4.0  # of timing passes for each concurrency: in one a machine's
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """prompts: ids, used in turn. max_tokens: of each request; a group of requests ends where the first is near them.
-    answers: least number of a run; fewer requests at a time come in as many groups as that takes, one after another, so
-    that a few lucky texts decide no more about one request than about many. repeats: of everything. seed: request i of
-    repeat r uses seed + 1000 r + i.
+    """prompts: ids, in turn, from repeat to repeat. max_tokens: of each request; a group of requests ends where the
+    first is near them. answers: least number of a run; fewer requests at a time come in as many groups as that takes,
+    one after another, so that a few lucky texts decide no more about one request than about many. repeats: of
+    everything. seed: request i of repeat r uses seed + 1000 r + i.
     """
 
     prompts: tuple[tuple[int, ...], ...]
@@ -70,6 +70,10 @@ class LoadPlan:
             raise InvalidValue(
                 f"{self.max_tokens} tokens a request with blocks of {longest}", f"at least {4 * (longest + 1)}"
             )
+
+    def prompt(self, repeat: int, i: int) -> tuple[int, ...]:
+        """Of one request: repeats go on with the prompts that were not used yet."""
+        return self.prompts[(repeat * self.answers + i) % len(self.prompts)]
 
     def params(self, repeat: int, i: int) -> SamplingParams:
         """Of one request; it does not end before its budget does."""
@@ -160,7 +164,8 @@ def _repeat(plan: LoadPlan, running: Seq[_Running], requests: int, repeat: int, 
     for turn, first in enumerate(range(0, plan.answers, requests)):
         which = range(first, first + requests)
         start = (turn + repeat) % len(running)
-        groups = [_Group(each, plan, which, max(repeat, 0), longest) for each in (*running[start:], *running[:start])]
+        which_repeat = repeat if repeat >= 0 else plan.repeats  # what is thrown away answers prompts of its own
+        groups = [_Group(each, plan, which, which_repeat, longest) for each in (*running[start:], *running[:start])]
         goal = 0
         try:
             while groups:
@@ -213,9 +218,9 @@ class _Group:
         return room
 
     def _join(self) -> None:
-        engine, prompts = self._running.engine, self._plan.prompts
+        engine = self._running.engine
         for i in self._which:
-            engine.add(prompts[i % len(prompts)], self._plan.params(self._repeat, i))
+            engine.add(self._plan.prompt(self._repeat, i), self._plan.params(self._repeat, i))
         engine.round()
 
     @property

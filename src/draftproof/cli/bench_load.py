@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from rich.console import Console
@@ -33,7 +34,7 @@ from draftproof.target.base import Target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRequest:
-    """What was asked for, checked. workloads: their prompts are used in turn, all together."""
+    """What was asked for, checked. workloads: their prompts are used in turn, one of each."""
 
     model: str
     load: LoadOptions
@@ -107,7 +108,9 @@ def measured(asked: LoadRequest, here: Machine, progress: Progress) -> LoadRepor
         drafter = make_drafter(asked.draft, context)
         return Engine(watched, drafter=drafter, verifier=verifier, schedule=schedule, tokenizer=tokenizer)
 
-    texts = [prompt for workload in asked.workloads for prompt in workload.prompts]
+    # One of each workload in turn, so that a few requests at a time meet all of them.
+    turns = zip_longest(*(workload.prompts for workload in asked.workloads))
+    texts = [prompt for turn in turns for prompt in turn if prompt is not None]
     prompts = [encode(text, tokenizer, target.vocab_size, chat=asked.chat) for text in texts]
     title = f"{asked.model}, {asked.draft}, T = {asked.temperature:g}"
     points, profile = measure_load(

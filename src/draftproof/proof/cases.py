@@ -23,6 +23,7 @@ from draftproof.schedule.adaptive import IDLE, AdaptiveSchedule
 from draftproof.schedule.base import Schedule
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import FixedSchedule
+from draftproof.schedule.later import AT_ONCE, TOGETHER
 
 VERIFIERS = ("token", "block", "match", "coupled")
 # Fixed costs: a proof must not read clocks. On the first curve drafting pays until acceptance is seen to be poor; on
@@ -34,10 +35,12 @@ LEVEL_ROWS, DEAR_CHANGE = {1: 1.0, 2: 1.05, 4: 1.3}, 0.4
 FREE_DRAFTS = {"lookup": 0.0, "suffix": 0.0, "retrieval": 0.0, "mixed": 0.0}
 
 
-def _adaptive(points: dict[int, float], switch: float = 0.0, idle: int = IDLE) -> Callable[[int], Schedule]:
+def _adaptive(
+    points: dict[int, float], switch: float = 0.0, idle: int = IDLE, at_once: int = AT_ONCE, together: int = TOGETHER
+) -> Callable[[int], Schedule]:
     def make(length: int) -> Schedule:
         costs = CostCurve(points, refine=False, switch=switch)
-        return AdaptiveSchedule(costs, length, draft_seconds=FREE_DRAFTS, idle=idle)
+        return AdaptiveSchedule(costs, length, draft_seconds=FREE_DRAFTS, idle=idle, at_once=at_once, together=together)
 
     return make
 
@@ -48,6 +51,7 @@ SCHEDULES: dict[str, Callable[[int], Schedule]] = {
     "adaptive, dear rows": _adaptive(DEAR_ROWS),
     "adaptive, seldom asked": _adaptive(DEAR_ROWS, idle=1),
     "adaptive, dear changes": _adaptive(LEVEL_ROWS, DEAR_CHANGE),
+    "adaptive, learning later": _adaptive(DEAR_ROWS, at_once=0, together=2),
 }
 VOCABULARIES = (2, 3, 4)
 LENGTHS = (0, 1, 2, 3)

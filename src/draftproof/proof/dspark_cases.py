@@ -25,6 +25,7 @@ from draftproof.schedule.adaptive import AdaptiveSchedule
 from draftproof.schedule.base import Schedule, Slot
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import FixedSchedule
+from draftproof.schedule.later import AT_ONCE, TOGETHER
 from draftproof.schedule.prefix import EVIDENCE, PrefixSchedule
 from draftproof.target.base import ProbRows
 
@@ -88,7 +89,13 @@ class EndingBlocks(FixedSchedule):
 
 
 def _prefix(
-    points: dict[int, float], *, budget: bool = False, switch: float = 0.0, evidence: int = EVIDENCE
+    points: dict[int, float],
+    *,
+    budget: bool = False,
+    switch: float = 0.0,
+    evidence: int = EVIDENCE,
+    at_once: int = AT_ONCE,
+    together: int = TOGETHER,
 ) -> Callable[[int], Schedule]:
     return lambda length: PrefixSchedule(
         CostCurve(points, refine=False, switch=switch),
@@ -96,6 +103,8 @@ def _prefix(
         form="budget" if budget else "causal",
         draft_seconds=0.1,
         evidence=evidence,
+        at_once=at_once,
+        together=together,
     )
 
 
@@ -106,10 +115,12 @@ SCHEDULES: dict[str, Callable[[int], Schedule]] = {
     "prefix": _prefix(FLAT),
     "prefix, dear rows": _prefix(STEEP),
     "prefix, blocks end": _prefix(BITING, evidence=0),
+    "prefix, learning later, blocks end": _prefix(BITING, evidence=0, at_once=0, together=2),
     "prefix, jagged costs": _prefix(JAGGED),
     "prefix, dear changes": _prefix(LEVEL_ROWS, switch=DEAR_CHANGE),
     "prefix-budget": _prefix(FLAT, budget=True),
     "prefix-budget, jagged costs": _prefix(JAGGED, budget=True),
+    "prefix-budget, learning later": _prefix(FLAT, budget=True, evidence=0, at_once=0, together=2),
 }
 
 

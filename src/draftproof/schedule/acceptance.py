@@ -14,8 +14,9 @@ from draftproof.errors import InvalidValue
 DECAY = 0.98  # weight of an observation after one more observation of the same kind: about the last 50 count
 PRIOR = 0.6  # acceptance assumed of a drafter never seen
 PRIOR_WEIGHT = 2.0  # in observations; decays as they do, so that always wrong comes to be worth nothing
+LEAST = 6.0  # observations' worth of what was seen long ago
 
-_NOTHING = (0.0, 0.0)
+_NOTHING = (0.0, 0.0, PRIOR_WEIGHT)
 
 Key = tuple[str, int, int]
 """(drafter, stratum, position)."""
@@ -28,40 +29,41 @@ class Acceptance:
         if not 0 < decay <= 1:
             raise InvalidValue(f"decay {decay}", "in (0, 1]")
         self.decay = decay
-        self._seen: dict[Key, tuple[float, float]] = {}
+        self._seen: dict[Key, tuple[float, float, float]] = {}  # hits, observations, weight of the prior
 
-    def observe(self, drafter: str, stratum: int, verified: int, accepted: int) -> None:
-        """A block of `verified` tokens had its first `accepted` accepted."""
+    def observe(self, drafter: str, stratum: int, verified: int, accepted: int, rounds: int = 1) -> None:
+        """A block of `verified` tokens had its first `accepted` accepted. rounds: since last time; what was known is
+        older by as much, and is worth no less than LEAST observations.
+        """
         for position in range(min(accepted + 1, verified)):
-            self._count(drafter, stratum, position, hit=position < accepted)
+            self._count(drafter, stratum, position, rounds, hit=position < accepted)
 
-    def _count(self, drafter: str, stratum: int, position: int, *, hit: bool) -> None:
+    def _count(self, drafter: str, stratum: int, position: int, rounds: int, *, hit: bool) -> None:
         key = (drafter, stratum, position)
-        hits, total = self._seen.get(key, (0.0, 0.0))
-        self._seen[key] = (hits * self.decay + hit, total * self.decay + 1)
+        hits, total, prior = self._seen.get(key, _NOTHING)
+        memory = self.decay
+        if rounds > 1 and total > LEAST:
+            memory = min(memory, max(memory**rounds, LEAST / total))
+        self._seen[key] = (hits * memory + hit, total * memory + 1, prior * memory)
 
     def estimate(self, drafter: str, stratum: int, position: int) -> float:
         """The estimate at one position. What has not been seen leans on the position before it."""
-        hits, total = self._seen.get((drafter, stratum, position), (0.0, 0.0))
+        hits, total, weight = self._seen.get((drafter, stratum, position), _NOTHING)
         prior = PRIOR if position == 0 else self.estimate(drafter, stratum, position - 1)
-        return self._blend(hits, total, prior)
+        return (hits + weight * prior) / (total + weight)
 
     def survivals(self, drafter: str, stratum: int, length: int) -> list[float]:
         """P(at least k+1 tokens accepted) for k = 0..length-1: non-increasing."""
         result: list[float] = []
         alive, prior = 1.0, PRIOR
         for position in range(length):
-            hits, total = self._seen.get((drafter, stratum, position), _NOTHING)
-            prior = self._blend(hits, total, prior)  # `estimate`, one position after another
+            hits, total, weight = self._seen.get((drafter, stratum, position), _NOTHING)
+            prior = (hits + weight * prior) / (total + weight)  # `estimate`, one position after another
             alive *= prior
             result.append(alive)
         return result
 
-    def _blend(self, hits: float, total: float, prior: float) -> float:
-        # After n observations of one kind total is (1 - decay^n) / (1 - decay): what is left of the prior is decay^n.
-        weight = PRIOR_WEIGHT * max(1 - (1 - self.decay) * total, 0.0)
-        return (hits + weight * prior) / (total + weight)
-
     def observations(self, drafter: str) -> float:
         """How many first-position observations of this drafter count now (decayed)."""
-        return sum(total for (name, _, position), (_, total) in self._seen.items() if name == drafter and not position)
+        seen = self._seen.items()
+        return sum(total for (name, _, position), (_, total, _) in seen if name == drafter and not position)

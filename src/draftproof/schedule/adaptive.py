@@ -29,6 +29,7 @@ from draftproof.schedule.allocate import best_block, best_rows
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve, learn_pass
 from draftproof.schedule.fixed import LONGEST
+from draftproof.schedule.later import AT_ONCE, TOGETHER, Later
 from draftproof.schedule.renewal import Renewal
 from draftproof.schedule.seconds import DraftSeconds, RestSeconds, Seconds
 from draftproof.schedule.width import Width
@@ -49,7 +50,8 @@ class AdaptiveSchedule:
 
     draft_seconds: what is known beforehand of seconds per drafted token, by drafter. measure_again: makes a new curve
     when real rounds have disproved this one (`CostCurve.stale`); called only while no request is live. idle: rounds
-    with proposals of which none was verified, after which proposals are asked for in one round of SELDOM.
+    with proposals of which none was verified, after which proposals are asked for in one round of SELDOM. at_once,
+    together: `later`.
     """
 
     name = "adaptive"
@@ -61,6 +63,8 @@ class AdaptiveSchedule:
         *,
         draft_seconds: Mapping[str, float] | None = None,
         idle: int = IDLE,
+        at_once: int = AT_ONCE,
+        together: int = TOGETHER,
         measure_again: Callable[[], CostCurve] | None = None,
     ) -> None:
         if not 0 <= longest <= LONGEST:
@@ -80,11 +84,16 @@ class AdaptiveSchedule:
         self._promises = _Promises()
         self._drafted = 0  # rounds that asked for proposals
         self._asked: list[int] = []  # tokens that this round's drafter was asked for, by request
+        self._since = 0  # rounds since it was last asked
         self._idle_after, self._idle = idle, 0  # rounds in a row that verified nothing of what was proposed
         self._rest = RestSeconds()
         self._elapsed = 0.0
         self._probed = 0.0
         self._off: dict[int, _Refused] = {}
+        self._later = Later[tuple[RoundRecord, Seq[int], int]](at_once, together)
+        # Decisions until more is learnt: the same question has the same answer.
+        self._choices: dict[Seq[int], _Choice] = {}
+        self._worth: dict[Seq[object], Seq[int]] = {}
 
     # -- the protocol ------------------------------------------------------------------------------------
 
@@ -110,6 +119,17 @@ class AdaptiveSchedule:
             first = 1 if self._drafted % 2 else FIRST_TRY
             return [min(cap, first) if i in costly else cap for i, cap in enumerate(caps)]
         context = max(slot.length for slot in slots)
+        key = (*caps, -1, *costly, context.bit_length())
+        choice = None if self.costs.switch else self._choices.get(key)  # widths learn in every round
+        if choice is None:
+            choice = self._choices[key] = self._choose(slots, caps, costly, context)
+        lengths = [choice.lengths[i] if i in costly else caps[i] for i in range(len(slots))]
+        if not any(lengths[i] for i in costly):
+            lengths[costly[0]] = self._probe(choice, context, len(slots))
+        return lengths
+
+    def _choose(self, slots: Seq[Slot], caps: Seq[int], costly: Seq[int], context: int) -> _Choice:
+        """What to draft for the requests whose drafters are costly."""
         per_token = max(self._draft_seconds[slots[i].drafter].expected for i in costly)
         survivals = [
             self.acceptance.survivals(slots[i].drafter, POOLED, self._known_cap(slots[i], caps[i]))
@@ -120,50 +140,71 @@ class AdaptiveSchedule:
         drafting = self._drafts(per_token)
         if self.costs.switch:
             most = self._next_width(survivals, self._with_width(len(slots), context, per_token)) - 1
-            best_lengths = tuple(min(most, cap) for cap in caps)
+            lengths = tuple(min(most, cap) for cap in caps)
         else:
-            best_lengths = best_block(
+            lengths = best_block(
                 survivals, lambda rows, longest: self._round(rows, context, len(slots)) + drafting(longest)
             ).lengths
-        lengths = [best_lengths[i] if i in costly else caps[i] for i in range(len(slots))]
-        if not any(lengths[i] for i in costly):
-            lengths[costly[0]] = self._probe(survivals[costly[0]][0], drafting(1), context, len(slots))
-        return lengths
+        return _Choice(lengths, survivals[costly[0]][0], drafting(1))
 
     def admit(self, slots: Seq[Slot], proposals: Seq[Proposal]) -> list[int]:
-        # What a costly drafter drafted is paid for and was decided before; only its rows are weighed again.
-        survivals = [
-            self.acceptance.survivals(p.drafter, p.stratum, len(p.tokens)) if p.tokens else [] for p in proposals
-        ]
+        # What a costly drafter drafted is paid for and was decided before: its rows are verified.
+        weighed = [not p.tokens or self._cheap(slot) for slot, p in zip(slots, proposals, strict=True)]
         context = max((slot.length for slot in slots), default=0)
-        if self.costs.switch:
-            if all(self._cheap(slot) or not slot.room for slot in slots):  # otherwise `lengths` has decided
-                kept = self._promises.kept
-                hoped = [[kept * a for a in row] for row in survivals]
-                self._next_width(hoped, self._with_width(len(slots), context), leap=True)
-            best = [min(len(p.tokens), self._width.now - 1) for p in proposals]
-        else:
-            best = list(best_rows(survivals, lambda rows: self._round(rows, context, len(slots))).lengths)
+        best = self._best(slots, proposals, context) if any(weighed) else ()
         admitted = [
-            len(p.tokens) if p.tokens and not self._cheap(slot) else n
-            for slot, p, n in zip(slots, proposals, best, strict=True)
+            best[i] if may_be_cut else len(p.tokens)
+            for i, (may_be_cut, p) in enumerate(zip(weighed, proposals, strict=True))
         ]
         for slot, p, n in zip(slots, proposals, admitted, strict=True):
             self._explain(slot, p, n, context, len(slots))
-        self._promises.made = sum(sum(row[:n]) for row, n in zip(survivals, admitted, strict=True))
+        if self.costs.switch:
+            self._promises.made = sum(sum(row[:n]) for row, n in zip(self._survivals(proposals), admitted, strict=True))
         return admitted
 
+    def _best(self, slots: Seq[Slot], proposals: Seq[Proposal], context: int) -> Seq[int]:
+        """How much of each proposal is worth its rows."""
+        if self.costs.switch:
+            if all(self._cheap(slot) or not slot.room for slot in slots):  # otherwise `lengths` has decided
+                kept = self._promises.kept
+                hoped = [[kept * a for a in row] for row in self._survivals(proposals)]
+                self._next_width(hoped, self._with_width(len(slots), context), leap=True)
+            return [min(len(p.tokens), self._width.now - 1) for p in proposals]
+        key = (*((p.drafter, p.stratum, len(p.tokens)) for p in proposals), context.bit_length())
+        if key not in self._worth:
+            seconds = self.costs.at(context)
+            plain, judging = self._rest(judged=False), self._rest(judged=True)
+            self._worth[key] = best_rows(
+                self._survivals(proposals), lambda rows: seconds(rows) + (judging if rows > len(slots) else plain)
+            ).lengths
+        return self._worth[key]
+
+    def _survivals(self, proposals: Seq[Proposal]) -> list[list[float]]:
+        return [self.acceptance.survivals(p.drafter, p.stratum, len(p.tokens)) if p.tokens else [] for p in proposals]
+
     def observe(self, record: RoundRecord) -> None:
-        learn_pass(self.costs, record, self.width)
         proposed = any(p.tokens for p in record.proposals)
         if any(record.admitted):
             self._promises.settle(sum(record.accepted))
             self._idle = 0
         elif proposed or self._idle >= self._idle_after:
             self._idle += 1
-        if proposed or any(self._asked):
-            self._learn_acceptance(record)
-        self._learn_seconds(record)
+        self._since += 1
+        self._later.append((record, self._asked, self._since))
+        asked = any(self._asked)
+        if self._later.due or self.costs.switch or (asked and (self._since > 1 or self._drafted < EVIDENCE)):
+            self._catch_up()
+        if asked:
+            self._since = 0
+
+    def _catch_up(self) -> None:
+        for record, asked, since in self._later.take():
+            learn_pass(self.costs, record, self.width)
+            if any(asked) or any(p.tokens for p in record.proposals):
+                self._learn_acceptance(record, asked, since)
+            self._learn_seconds(record, asked, since)
+        self._choices.clear()
+        self._worth.clear()
 
     def off_reason(self, id: int) -> str | None:
         refused = self._off.get(id)
@@ -179,6 +220,7 @@ class AdaptiveSchedule:
 
     def forget(self, id: int) -> None:
         self._off.pop(id, None)
+        self._catch_up()
         self.costs = self._renewal.leave(id, self.costs, self._elapsed)
 
     # -- seconds -----------------------------------------------------------------------------------------
@@ -217,22 +259,25 @@ class AdaptiveSchedule:
     def _known_cap(self, slot: Slot, cap: int) -> int:
         return min(cap, FIRST_TRY) if self._draft_seconds[slot.drafter].value is None else cap
 
-    def _learn_seconds(self, record: RoundRecord) -> None:
+    def _learn_seconds(self, record: RoundRecord, asked: Seq[int], since: int) -> None:
         if not self.costs.refine:
             return
         self._elapsed += record.target_seconds + record.draft_seconds + record.other_seconds
         self._rest.observe(record.other_seconds, judged=any(record.admitted))
-        if not any(self._asked):
+        if not any(asked):
             return
         self._drafted += 1
         drafted = max((len(p.tokens) for p in record.proposals), default=0)
+        seconds = record.draft_seconds
         if drafted:
-            self._drafting.observe(drafted, record.draft_seconds)
-        name = next(slot.drafter for slot, n in zip(record.slots, self._asked, strict=True) if n)
-        self._draft_seconds[name].observe(record.draft_seconds / max(drafted, 1))
-        self._asking_seconds[name].observe(record.draft_seconds / sum(n > 0 for n in self._asked))
+            if since > 1:  # it had to catch up first: round after round it would take this at most
+                seconds = min(seconds, self._drafting(drafted) or seconds)
+            self._drafting.observe(drafted, seconds)
+        name = next(slot.drafter for slot, n in zip(record.slots, asked, strict=True) if n)
+        self._draft_seconds[name].observe(seconds / max(drafted, 1))
+        self._asking_seconds[name].observe(record.draft_seconds / sum(n > 0 for n in asked))
 
-    def _learn_acceptance(self, record: RoundRecord) -> None:
+    def _learn_acceptance(self, record: RoundRecord, asked: Seq[int], since: int) -> None:
         for i, proposal in enumerate(record.proposals):
             verified, accepted = record.admitted[i], record.accepted[i]
             whole = accepted == verified and len(record.emitted[i]) == verified + 1
@@ -243,18 +288,17 @@ class AdaptiveSchedule:
                 verified, accepted = verified + 1, accepted + hit
             self.acceptance.observe(proposal.drafter, proposal.stratum, verified, accepted)
             # Asked for more than it proposed: for the decision to ask, what is not there was not accepted.
-            short = i < len(self._asked) and len(proposal.tokens) < self._asked[i] and verified >= len(proposal.tokens)
-            self.acceptance.observe(record.slots[i].drafter, POOLED, verified + short, accepted)
+            short = i < len(asked) and len(proposal.tokens) < asked[i] and verified >= len(proposal.tokens)
+            self.acceptance.observe(record.slots[i].drafter, POOLED, verified + short, accepted, since)
 
     # -- off ---------------------------------------------------------------------------------------------
 
-    def _probe(self, survival: float, drafting: float, context: int, requests: int) -> int:
+    def _probe(self, choice: _Choice, context: int, requests: int) -> int:
         """Tokens to draft for one request although that does not pay: one, if the time lost by probes so far allows it.
-
-        survival: of that token; what is expected to be accepted is no loss. drafting: its seconds.
+        What is expected to be accepted is no loss.
         """
         plain, more = (self._round(requests + rows, context, requests) for rows in (0, 1))
-        lost = max(0.0, more - plain + drafting - survival * plain / requests)
+        lost = max(0.0, more - plain + choice.drafting - choice.survival * plain / requests)
         lost += 2 * self.costs.switch  # there and back
         if self._probed + lost > PROBE_SHARE * self._elapsed:
             return 0
@@ -268,6 +312,17 @@ class AdaptiveSchedule:
         if slot.room == 0 or (not proposal.tokens and self._cheap(slot)):
             return  # no room, or nothing was found this time: that is not a decision
         self._off[slot.id] = _Refused(proposal.drafter or slot.drafter, proposal.stratum, context, requests)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Tokens to draft, by request; and of the first one with a costly drafter how likely its first token is to survive,
+    and the seconds of drafting it.
+    """
+
+    lengths: Seq[int]
+    survival: float
+    drafting: float
 
 
 @dataclass(slots=True)

@@ -6,67 +6,45 @@ function of past rounds. What it does not do: compare lengths (`prefix`, `width`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence as Seq
+from itertools import zip_longest
+
+from draftproof.schedule.trust import Trust
 
 KEPT = 0.95  # weight of a round one round later: about the last 20 decide
-LONG = 0.998  # the same for how far confidences are trusted: about the last 500 rounds
-FADING = 0.97  # weight of what is known of promises after a block that was seen and not verified
-BELIEF = 8.0  # tokens' worth of belief that confidences are true, before anything was seen
-LEAST = 4.0  # tokens' worth of what was seen long ago
-HOPE = 1e-6  # share of promises that is believed whatever was seen: thresholds divide by it
 
 
-@dataclass(slots=True)
 class Balance:
     """Tokens and seconds of the rounds that drafted, of late, and what plain rounds in their place would have given.
 
     What a few rounds really brought is mostly luck, which would switch a drafter off that pays a little. So tokens are
-    what the confidences of late promised, times how much of such promises was kept over many rounds: the same mean, a
-    fraction of the noise.
+    what the confidences of late promised, times how much of such promises was kept over many rounds (`trust`): the same
+    mean, a fraction of the noise.
     """
 
-    plain_tokens: float = 0.0
-    promised: float = 0.0
-    seconds: float = 0.0
-    draft_seconds: float = 0.0  # of those
-    plain_seconds: float = 0.0
-    long_promised: float = BELIEF
-    long_accepted: float = BELIEF
+    def __init__(self, trust: Trust) -> None:
+        self._trust = trust
+        self.forget()
 
-    def doubt(self) -> None:
-        """A block was seen and not verified: less is known of promises than before, and they are believed again."""
-        self.long_promised = FADING * self.long_promised + (1 - FADING) * BELIEF
-        self.long_accepted = FADING * self.long_accepted + (1 - FADING) * BELIEF
+    def forget(self) -> None:
+        """From now on other lengths are drafted: what these brought says nothing of them."""
+        self.promised = [0.0] * len(self._trust.kept)  # by position
+        self.plain_tokens = self.seconds = self.draft_seconds = self.plain_seconds = 0.0
 
-    def trust(self, promised: float, accepted: int, rounds: int = 1) -> None:
-        """Learn how much of promises is kept. rounds: since last time; what was known is older by as much, and is
-        worth no less than LEAST tokens.
-        """
-        memory = max(LONG**rounds, min(1.0, LEAST / self.long_promised))
-        self.long_promised = memory * self.long_promised + promised
-        self.long_accepted = memory * self.long_accepted + accepted
-
-    def add(self, requests: int, promised: float, seconds: float, plain_seconds: float, draft_seconds: float) -> None:
-        """One more round that drafted. seconds: of all of it, draft_seconds among them."""
+    def add(
+        self, requests: int, promised: Seq[float], seconds: float, plain_seconds: float, draft_seconds: float
+    ) -> None:
+        """One more round that drafted. promised: by position. seconds: of all of it, draft_seconds among them."""
+        self.promised = [KEPT * old + new for old, new in zip_longest(self.promised, promised, fillvalue=0.0)]
         self.plain_tokens = KEPT * self.plain_tokens + requests
-        self.promised = KEPT * self.promised + promised
         self.seconds = KEPT * self.seconds + seconds
         self.draft_seconds = KEPT * self.draft_seconds + draft_seconds
         self.plain_seconds = KEPT * self.plain_seconds + plain_seconds
 
-    def forget(self) -> None:
-        """From now on other lengths are drafted: what these brought says nothing of them."""
-        self.plain_tokens = self.promised = self.seconds = self.draft_seconds = self.plain_seconds = 0.0
-
-    @property
-    def kept(self) -> float:
-        """The share of promises that was kept over many rounds."""
-        return max(self.long_accepted / self.long_promised, HOPE)
-
     @property
     def tokens(self) -> float:
         """Of the rounds that drafted."""
-        return self.plain_tokens + self.kept * self.promised
+        return self.plain_tokens + sum(kept * a for kept, a in zip(self._trust.kept, self.promised, strict=True))
 
     @property
     def rate(self) -> float:

@@ -1,14 +1,12 @@
 """The prefix schedule: how much of each drafted block is verified, decided from the drafter's own confidences.
 
 It maximises tokens per second of the round, tau / seconds(rows): tau counts every request's own token and the survival
-a = c_1 ... c_k of each admitted draft, times the share of such promises that was kept in past rounds; seconds are those
-of the whole round, draft and target. Greedy, largest survival first, stopping at the first token that does not raise
-it.
+a = c_1 ... c_k of each admitted draft, times the share of such promises that was kept in past rounds (`trust`); seconds
+are those of the whole round, draft and target. Greedy, largest survival first, stopping at the first token that does
+not raise it (`admission`).
 
-Guarantees: non-anticipating (algorithms.md, sections 7 and 7.1). The heap holds one entry per request, its next
-survival; the confidence of position k + 1, which depends on token k, is read only after position k was admitted, so
-nothing unrevealed can be looked at. Equal survivals are taken by position, then by request. What it does not do: search
-past a dip, which would let a drafted token decide whether it is verified (the fault `retrospective_schedule`).
+Guarantees: non-anticipating (algorithms.md, sections 7 and 7.1): what is not decided from past rounds is decided token
+by token, and a confidence is read only after everything before it was admitted. What it does not do: search past a dip.
 
 The `budget` form is for jagged cost curves and engines that must know a pass's size early: the number of rows comes
 from the confidences of earlier rounds, and this round's largest survivals fill it.
@@ -25,22 +23,24 @@ Source: dspark.md, "Scheduler"; arXiv:2607.05147.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
-from itertools import islice, pairwise
+from itertools import islice, pairwise, zip_longest
 from typing import Literal
 
 from draftproof.draft.base import Proposal
 from draftproof.errors import BadProposal, InvalidValue
 from draftproof.schedule.acceptance import Acceptance
+from draftproof.schedule.admission import climb, fill
 from draftproof.schedule.allocate import best_rows
 from draftproof.schedule.balance import Balance
 from draftproof.schedule.base import RoundRecord, Slot, worth_drafting
 from draftproof.schedule.costs import CostCurve, learn_pass
 from draftproof.schedule.fixed import LONGEST
+from draftproof.schedule.later import AT_ONCE, TOGETHER, Later
 from draftproof.schedule.renewal import Renewal
 from draftproof.schedule.seconds import DraftSeconds, RestSeconds, Seconds
+from draftproof.schedule.trust import Trust
 from draftproof.schedule.width import Width
 
 Form = Literal["causal", "budget"]
@@ -52,7 +52,8 @@ EVIDENCE = 8  # rounds that drafted, before they decide whether drafting pays
 
 class PrefixSchedule:
     """longest: most tokens to draft. costs: the target's cost curve. draft_seconds: of drafting a round, if known.
-    evidence: rounds that draft, whole blocks and halves in turn, before anything is decided. measure_again: `renewal`.
+    evidence: rounds that draft, whole blocks and halves in turn, before anything is decided. at_once, together:
+    `later`. measure_again: `renewal`.
 
     With costs that do not refine themselves (`CostCurve(refine=False)`) no clock is read: proofs and simulations.
     """
@@ -65,6 +66,8 @@ class PrefixSchedule:
         form: Form = "causal",
         draft_seconds: float | None = None,
         evidence: int = EVIDENCE,
+        at_once: int = AT_ONCE,
+        together: int = TOGETHER,
         measure_again: Callable[[], CostCurve] | None = None,
     ) -> None:
         if not 0 <= longest <= LONGEST:
@@ -92,9 +95,12 @@ class PrefixSchedule:
         self._since = 0  # rounds since the last one that drafted
         self._silent: tuple[str, int] | None = None  # drafter and stratum of late, if it gave no confidences
         self._rows_per_request: float | None = None
-        self._balance = Balance()
+        self._later = Later[tuple[RoundRecord, int | None]](at_once, together)
+        self._trust = Trust(max(longest, 1))
+        self._balance = Balance(self._trust)
         self._renewal = Renewal(measure_again)
         self._width = Width(longest, now=min(longest, FIRST) + 1)
+        self._least: dict[tuple[int, int], Seq[float]] = {}  # thresholds until more is learnt
         self._off: dict[int, str] = {}  # the drafters of requests for which nothing is drafted
 
     @property
@@ -136,13 +142,21 @@ class PrefixSchedule:
         if self._drafted < self._evidence:
             return ()
         requests, context = len(slots), _context(slots)
-        rate = max(self._balance.rate, requests / self._round(requests, context, requests)) / self._balance.kept
+        key = (requests, context.bit_length())
+        if key not in self._least:
+            self._least[key] = self._thresholds(requests, context)
+        return self._least[key]
+
+    def _thresholds(self, requests: int, context: int) -> list[float]:
+        rate = max(self._balance.rate, requests / self._round(requests, context, requests))
         token = self._drafting.slope / requests
         if self.costs.switch:  # a pass is as wide as it is
-            return [0.0, *[rate * token] * (self.longest - 1)]
-        seconds = self.costs.at(context)
-        passes = [seconds(requests * rows) for rows in range(2, self.longest + 2)]
-        return [0.0, *(rate * (token + (more - less) / requests) for less, more in pairwise(passes))]
+            spent = [token] * (self.longest - 1)
+        else:
+            seconds = self.costs.at(context)
+            passes = [seconds(requests * rows) for rows in range(2, self.longest + 2)]
+            spent = [token + (more - less) / requests for less, more in pairwise(passes)]
+        return [0.0, *(rate * each / kept for each, kept in zip(spent, self._trust.kept[1:], strict=True))]
 
     def admit(self, slots: Seq[Slot], proposals: Seq[Proposal]) -> list[int]:
         """How much of each proposal to verify."""
@@ -157,13 +171,25 @@ class PrefixSchedule:
                 min(len(p.tokens), self._width.now - 1 if self._width.now > 1 else p.confidence is None)
                 for p in proposals
             ]
-        survivals = [self._survivals(proposal) for proposal in proposals]
+        survivals = [self._believed(proposal) for proposal in proposals]
         if self.form == "budget":
-            return self._fill(survivals, self._budget(len(slots)))
-        return self._climb(survivals, _context(slots))
+            return fill(survivals, self._budget(len(slots)))
+        context, drafting, requests = _context(slots), self._block_seconds, len(slots)
+        return climb(survivals, lambda rows: self._round(rows, context, requests) + drafting)
 
     def observe(self, record: RoundRecord) -> None:
-        """Learn acceptance, seconds, and (budget form) how many rows the confidences of this round were worth."""
+        """Learn from it, or from several rounds at once where each has little to say."""
+        self._later.append((record, self._tried))
+        if self._later.due or self._tried is not None or self.costs.switch or self._drafted < self._evidence:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        for record, tried in self._later.take():
+            self._learn(record, tried)
+        self._least.clear()
+
+    def _learn(self, record: RoundRecord, tried: int | None) -> None:
+        """Acceptance, seconds, and (budget form) how many rows the confidences of this round were worth."""
         context, requests = _context(record.slots), len(record.slots)
         learn_pass(self.costs, record, self.width)
         if self.costs.refine:
@@ -172,7 +198,7 @@ class PrefixSchedule:
         self._since += 1
         lengths = [n for n in map(_length, record.proposals) if n]
         mean = sum(lengths) / max(len(lengths), 1)
-        self._learn_drafting(record, mean)
+        self._learn_drafting(record, mean, tried)
         if not lengths:
             return
         last = next(p for p in reversed(record.proposals) if p.tokens)
@@ -180,21 +206,21 @@ class PrefixSchedule:
         for proposal, verified, accepted in zip(record.proposals, record.admitted, record.accepted, strict=True):
             self.acceptance.observe(proposal.drafter, proposal.stratum, verified, accepted)
         proposals, admitted = record.proposals, record.admitted
-        if self._tried is not None:  # it stands for all requests
-            proposals, admitted = [proposals[self._tried]] * requests, [admitted[self._tried]] * requests
-        promised = [sum(islice(self._survivals(p), n)) for p, n in zip(proposals, admitted, strict=True)]
+        if tried is not None:  # it stands for all requests
+            proposals, admitted = [proposals[tried]] * requests, [admitted[tried]] * requests
+        promised = [list(islice(self._survivals(p), n)) for p, n in zip(proposals, admitted, strict=True)]
         if any(record.admitted):
-            self._balance.trust(
-                sum(promised) if self._tried is None else promised[0], sum(record.accepted), self._since
-            )
+            whole = promised if tried is None else promised[:1]
+            came = _by_position([[1.0] * accepted for accepted in record.accepted])
+            self._trust.observe(_by_position(whole), came, self._since)
         else:
-            self._balance.doubt()
+            self._trust.doubt()
         drafting = self._drafting(mean) or self._known_seconds
-        if self._tried is None or not self.costs.switch:  # otherwise nothing was admitted
+        if tried is None or not self.costs.switch:  # otherwise nothing was admitted
             rows = max(requests + sum(admitted), requests * self.width)
             spent = self._round(rows, context, requests) + drafting
             plain = self._round(requests, context, requests)
-            self._balance.add(requests, sum(promised), spent, plain, drafting)
+            self._balance.add(requests, _by_position(promised), spent, plain, drafting)
         self._drafted += 1
         if self._drafted == self._evidence and self._silent is not None:
             self._balance.forget()
@@ -209,8 +235,7 @@ class PrefixSchedule:
             )
         elif self.form == "budget":
             # The round is over: all its confidences are history now, and searching them all is allowed.
-            kept = self._balance.kept
-            survivals = [[kept * a for a in self._survivals(proposal)] for proposal in proposals]
+            survivals = [list(self._believed(proposal)) for proposal in proposals]
             best = best_rows(survivals, lambda rows: self._round(rows, context, requests) + drafting)
             worth = sum(best.lengths) / requests
             self._rows_per_request = worth if self._rows_per_request is None else _blend(self._rows_per_request, worth)
@@ -226,6 +251,7 @@ class PrefixSchedule:
     def forget(self, id: int) -> None:
         """The request has ended."""
         self._off.pop(id, None)
+        self._catch_up()
         self.costs = self._renewal.leave(id, self.costs, self._elapsed)
 
     # -- decisions ---------------------------------------------------------------------------------------
@@ -253,47 +279,20 @@ class PrefixSchedule:
         """Expected seconds of a round's drafting, whatever this round's blocks turned out to be."""
         return self._drafting.mean or self._known_seconds
 
-    def _learn_drafting(self, record: RoundRecord, mean: float) -> None:
+    def _learn_drafting(self, record: RoundRecord, mean: float, tried: int | None) -> None:
         """mean: tokens drafted for each request for which there were any."""
         if not self.costs.refine:
             return
-        if self._tried is not None:
+        if tried is not None:
             self._try_seconds.observe(record.draft_seconds)
             # What is verified saves time, so that a drafter which nearly pays may be tried often.
             saved = 0.0 if self.costs.switch else self._balance.worth
             self._probed += max(0.0, record.draft_seconds - saved) + 2 * self.costs.switch * any(record.admitted)
-        if mean and (self._tried is None or len(record.slots) == 1):
-            self._drafting.observe(mean, record.draft_seconds)
-
-    def _climb(self, survivals: Seq[Iterator[float]], context: int) -> list[int]:
-        """The causal form: admit while the rate rises."""
-        drafting, kept = self._block_seconds, self._balance.kept
-        requests = len(survivals)
-        tokens: float = requests
-        rows = requests
-        rate = tokens / (self._round(rows, context, requests) + drafting)
-        lengths = [0] * requests
-        heap = _first_entries(survivals)
-        while heap:
-            survival, position, request = heapq.heappop(heap)
-            more = tokens - kept * survival
-            raised = more / (self._round(rows + 1, context, requests) + drafting)
-            if not raised > rate:
-                break
-            tokens, rows, rate = more, rows + 1, raised
-            lengths[request] = position + 1
-            _reveal(heap, survivals[request], position + 1, request)
-        return lengths
-
-    def _fill(self, survivals: Seq[Iterator[float]], budget: int) -> list[int]:
-        """The budget form: the `budget` largest survivals."""
-        lengths = [0] * len(survivals)
-        heap = _first_entries(survivals) if budget else []
-        while heap and sum(lengths) < budget:
-            _, position, request = heapq.heappop(heap)
-            lengths[request] = position + 1
-            _reveal(heap, survivals[request], position + 1, request)
-        return lengths
+        if mean and (tried is None or len(record.slots) == 1):
+            seconds = record.draft_seconds
+            if self._since > 1:  # it had to catch up first: round after round it would take this at most
+                seconds = min(seconds, self._drafting(mean) or seconds)
+            self._drafting.observe(mean, seconds)
 
     def _budget(self, requests: int) -> int:
         worth = self.longest if self._rows_per_request is None else self._rows_per_request
@@ -314,9 +313,16 @@ class PrefixSchedule:
                 alive = alive * confidence
             yield alive
 
+    def _believed(self, proposal: Proposal) -> Iterator[float]:
+        """Survivals as past ones were kept, each computed when it is asked for; none above the one before it."""
+        least: float = 1
+        for survival, kept in zip(self._survivals(proposal), self._trust.kept, strict=False):
+            least = min(least, survival * kept)
+            yield least
+
     def _beyond(self, proposal: Proposal) -> list[float]:
-        """Survivals of a past proposal, as many as were kept of such promises, continued to the longest draft."""
-        known = [self._balance.kept * a for a in self._survivals(proposal)]
+        """Believed survivals of a past proposal, continued to the longest draft."""
+        known = list(self._believed(proposal))
         alive = known[-1] if known else 0.0
         for k in range(len(known), self.longest):
             alive *= self.acceptance.estimate(proposal.drafter, proposal.stratum, k)
@@ -327,22 +333,9 @@ class PrefixSchedule:
         return self.costs.seconds(rows, context) + self._rest(judged=rows > requests)
 
 
-_Entry = tuple[float, int, int]
-"""(-survival, position, request): the heap's order is the rule for ties."""
-
-
-def _first_entries(survivals: Seq[Iterator[float]]) -> list[_Entry]:
-    heap: list[_Entry] = []
-    for request, values in enumerate(survivals):
-        _reveal(heap, values, 0, request)
-    return heap
-
-
-def _reveal(heap: list[_Entry], survivals: Iterator[float], position: int, request: int) -> None:
-    """Read the next survival of a request, whose tokens before `position` are all admitted."""
-    survival = next(survivals, None)
-    if survival is not None:
-        heapq.heappush(heap, (-survival, position, request))
+def _by_position(rows: Seq[Seq[float]]) -> list[float]:
+    """Sums over the requests."""
+    return [sum(column) for column in zip_longest(*rows, fillvalue=0)]
 
 
 def _length(proposal: Proposal) -> int:
