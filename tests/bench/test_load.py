@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from draftproof.bench.load import LoadPlan, measure_load, measure_passes
 from draftproof.bench.policies import Policy, policies
+from draftproof.bench.workloads import Workload
 from draftproof.cli import bench, bench_load
 from draftproof.draft.lookup import LookupDrafter
 from draftproof.engine import Engine
@@ -318,3 +319,8 @@ def test_what_can_be_refused_is_refused_before_a_model_is_loaded(call: Call, arg
     result, loaded = call(*arguments)
     assert isinstance(result.exception, DraftproofError), result.output
     assert loaded == []
+
+
+def test_prompts_come_from_every_workload_in_turn() -> None:
+    workloads = [Workload("a", ("a1", "a2", "a3")), Workload("b", ("b1",)), Workload("c", ("c1", "c2"))]
+    assert bench_load.in_turn(workloads) == ["a1", "b1", "c1", "a2", "c2", "a3"]

@@ -133,6 +133,13 @@ def test_promises_count_as_much_as_of_late_was_kept_of_them() -> None:
     assert thresholds[1] > 2 * thresholds[0]
 
 
+def test_a_later_token_is_never_believed_more_than_the_one_before_it() -> None:
+    """Its survival includes that of the other, whatever share of promises was kept at either place."""
+    schedule = _schedule({1: 1.0})
+    schedule._trust.kept = [0.5, 1.2, 0.5, 0.5, 0.5]
+    assert list(schedule._believed(_proposal([0.5, 1.0, 0.5]))) == pytest.approx([0.25, 0.25, 0.125])
+
+
 def test_equal_survivals_are_taken_by_position_then_by_request() -> None:
     budget = _schedule({1: 1.0}, "budget")
     budget._rows_per_request = 1.0

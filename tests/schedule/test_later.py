@@ -88,3 +88,22 @@ def test_decisions_follow_what_was_learnt_and_are_made_anew_then(make: object) -
         seen = _play(schedule, 400, [0])
         off[together] = next(i for i in range(400) if not any(n for n, _ in seen[i : i + 8]))
     assert 0 < off[8] <= off[1] + 16
+
+
+def test_thresholds_follow_what_was_learnt() -> None:
+    schedule = _prefix(0, 4)
+    before = schedule.thresholds(SLOTS)
+    proposal = Proposal([0] * 4, [None] * 4, "d", [0.9] * 4)
+    for _ in range(4):
+        assert schedule.thresholds(SLOTS) == before
+        schedule.observe(RoundRecord(SLOTS, [proposal], [4], [4], [[0] * 5], 5, 10.2, 3.0, 0.2))
+    assert schedule.thresholds(SLOTS) != before
+
+
+@pytest.mark.parametrize("make", [AdaptiveSchedule, PrefixSchedule])
+def test_where_a_width_is_kept_every_round_is_learnt_from_at_once(
+    make: type[AdaptiveSchedule | PrefixSchedule],
+) -> None:
+    schedule = make(CostCurve({1: 10.0, 5: 10.2}, switch=4.0), 4, at_once=0, together=1000)
+    assert _play(schedule, 60, [4])[-1] == (4, 4)
+    assert (0, 0) in _play(schedule, 300, [0])

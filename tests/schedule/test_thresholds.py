@@ -73,8 +73,9 @@ def test_blocks_end_where_their_own_confidences_say() -> None:
     assert seen[-2:] == [([5], [5]), ([1], [1])]
 
 
-def test_at_first_all_is_drafted_or_half_of_it_to_see_what_a_token_costs() -> None:
-    seen = _play(PrefixSchedule(CostCurve(POINTS), 5), [[0.2] * 5], EVIDENCE)
+@pytest.mark.parametrize("at_once", [0, 64])
+def test_at_first_all_is_drafted_or_half_of_it_to_see_what_a_token_costs(at_once: int) -> None:
+    seen = _play(PrefixSchedule(CostCurve(POINTS), 5, at_once=at_once), [[0.2] * 5], EVIDENCE)
     assert [kept for (kept,), _ in seen] == [5, 3] * (EVIDENCE // 2)
 
 

@@ -108,9 +108,7 @@ def measured(asked: LoadRequest, here: Machine, progress: Progress) -> LoadRepor
         drafter = make_drafter(asked.draft, context)
         return Engine(watched, drafter=drafter, verifier=verifier, schedule=schedule, tokenizer=tokenizer)
 
-    # One of each workload in turn, so that a few requests at a time meet all of them.
-    turns = zip_longest(*(workload.prompts for workload in asked.workloads))
-    texts = [prompt for turn in turns for prompt in turn if prompt is not None]
+    texts = in_turn(asked.workloads)
     prompts = [encode(text, tokenizer, target.vocab_size, chat=asked.chat) for text in texts]
     title = f"{asked.model}, {asked.draft}, T = {asked.temperature:g}"
     points, profile = measure_load(
@@ -135,6 +133,12 @@ def measured(asked: LoadRequest, here: Machine, progress: Progress) -> LoadRepor
     return LoadReport(
         title=title, simulated=False, machine=here, settings=settings, points=tuple(points), profile=profile
     )
+
+
+def in_turn(workloads: Seq[Workload]) -> list[str]:
+    """Their prompts, one of each workload in turn: so a few requests at a time meet all of them."""
+    turns = zip_longest(*(workload.prompts for workload in workloads))
+    return [prompt for turn in turns for prompt in turn if prompt is not None]
 
 
 def _show(report: LoadReport, *, as_json: bool, plot: Seq[Path]) -> None:

@@ -18,7 +18,7 @@ LONG = 0.998  # weight of a round one round later: about the last 500 count
 FADING = 0.97  # weight of what is known after a block that was seen and not verified
 BELIEF = 8.0  # tokens' worth of belief that promises are kept, before anything was seen
 NEXT = 8.0  # tokens' worth of belief that a position keeps as much as the one before it
-LEAST = 4.0  # tokens' worth of what was seen of the first position long ago
+LEAST = 4.0  # tokens' worth of what was seen long ago
 HOPE = 1e-6  # share that is believed whatever was seen: thresholds divide by it
 
 
@@ -32,12 +32,11 @@ class Trust:
 
     def observe(self, promised: Seq[float], accepted: Seq[float], rounds: int = 1) -> None:
         """Tokens that were promised at each verified position, of all requests, and those that came. rounds: since last
-        time; what was known is older by as much.
+        time; what was known is older by as much, and is worth no less than LEAST tokens.
         """
         aged = LONG**rounds
         for k, known in enumerate(self.promised):
-            # The first position has no other to lean on: age alone must not lead back to believing it.
-            memory = aged if k else max(aged, min(1.0, LEAST / known))
+            memory = max(aged, LEAST / known) if known > LEAST else 1.0
             self.promised[k] = memory * known + (promised[k] if k < len(promised) else 0)
             self._accepted[k] = memory * self._accepted[k] + (accepted[k] if k < len(accepted) else 0)
         self._judge()
