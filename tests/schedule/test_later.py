@@ -106,4 +106,4 @@ def test_where_a_width_is_kept_every_round_is_learnt_from_at_once(
 ) -> None:
     schedule = make(CostCurve({1: 10.0, 5: 10.2}, switch=4.0), 4, at_once=0, together=1000)
     assert _play(schedule, 60, [4])[-1] == (4, 4)
-    assert (0, 0) in _play(schedule, 300, [0])
+    assert (0, 0) in _play(schedule, 800, [0])
