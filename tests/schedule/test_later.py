@@ -107,3 +107,12 @@ def test_where_a_width_is_kept_every_round_is_learnt_from_at_once(
     schedule = make(CostCurve({1: 10.0, 5: 10.2}, switch=4.0), 4, at_once=0, together=1000)
     assert _play(schedule, 60, [4])[-1] == (4, 4)
     assert (0, 0) in _play(schedule, 800, [0])
+
+
+def test_rounds_of_several_requests_do_not_wait() -> None:
+    """Each holds its proposals, whose distributions may be megabytes."""
+    proposal = Proposal([0], None, "d")
+    record = RoundRecord([*SLOTS, *SLOTS], [proposal] * 2, [1, 1], [0, 0], [[1], [1]], 4, 1.0, 0.1, 0.0)
+    for schedule in (_prefix(0, 3), _adaptive(0, 3)):
+        schedule.observe(record)
+        assert schedule._later.take() == []

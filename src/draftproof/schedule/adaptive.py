@@ -190,9 +190,10 @@ class AdaptiveSchedule:
         elif proposed or self._idle >= self._idle_after:
             self._idle += 1
         self._since += 1
-        self._later.append((record, self._asked, self._since))
         asked = any(self._asked)
-        if self._later.due or self.costs.switch or (asked and (self._since > 1 or self._drafted < EVIDENCE)):
+        self._later.append((record, self._asked, self._since))
+        many = len(record.slots) > 1 or self.costs.switch
+        if self._later.due or many or (asked and (self._since > 1 or self._drafted < EVIDENCE)):
             self._catch_up()
         if asked:
             self._since = 0

@@ -2,7 +2,8 @@
 
 What it is for: learning from a round takes three times as long right after a model's pass, which has emptied the
 processor's caches, as it does once more; and after a hundred rounds one more changes no decision. So the first rounds
-are learnt from at once, later ones several at a time.
+are learnt from at once, later ones of one request several at a time. (Those of many requests are long, and their
+proposals would take much memory.)
 
 Guarantees: every round is learnt from once, in order, and none before it is over. What it does not do: learn.
 """

@@ -180,7 +180,8 @@ class PrefixSchedule:
     def observe(self, record: RoundRecord) -> None:
         """Learn from it, or from several rounds at once where each has little to say."""
         self._later.append((record, self._tried))
-        if self._later.due or self._tried is not None or self.costs.switch or self._drafted < self._evidence:
+        many = len(record.slots) > 1 or self.costs.switch
+        if self._later.due or many or self._tried is not None or self._drafted < self._evidence:
             self._catch_up()
 
     def _catch_up(self) -> None:
