@@ -15,6 +15,7 @@ from draftproof.schedule.allocate import best_rows
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.prefix import EVIDENCE, PROBE_SHARE, Form, PrefixSchedule
+from draftproof.schedule.trust import BELIEF
 
 CURVES = [{1: 1.0, 2: 1.2, 4: 1.5}, {1: 1.0, 2: 2.0, 3: 2.05, 4: 2.1, 5: 4.0, 8: 4.2}, {1: 1.0}]
 CONFIDENCE = st.sampled_from([0.0, 0.25, 0.5, 0.8, 0.9, 1.0])
@@ -131,6 +132,16 @@ def test_promises_count_as_much_as_of_late_was_kept_of_them() -> None:
         assert schedule.admit(_slots(1), [_proposal([0.5, 0.8])]) == verified
         thresholds.append(schedule.thresholds(_slots(1))[1])
     assert thresholds[1] > 2 * thresholds[0]
+
+
+def test_a_try_of_one_request_counts_once_for_what_is_kept_of_promises() -> None:
+    """It stands for all requests where drafting is weighed; one block was promised and one was verified."""
+    schedule = _schedule({1: 1.0, 9: 1.2})
+    schedule._tried = 1
+    proposals = [Proposal(drafter="toy"), _proposal([0.5]), Proposal(drafter="toy")]
+    record = RoundRecord(_slots(3), proposals, [0, 1, 0], [0, 1, 0], [[0], [0, 0], [0]], 4, 1.0, 0.1, 0.0)
+    schedule.observe(record)
+    assert schedule._trust.promised[0] == pytest.approx(BELIEF + 0.5, rel=0.01)
 
 
 def test_a_later_token_is_never_believed_more_than_the_one_before_it() -> None:

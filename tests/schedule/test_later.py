@@ -21,7 +21,7 @@ def test_the_first_rounds_are_learnt_from_at_once_and_later_ones_together_each_o
     later, learnt = Later[int](3, 4), []
     for i in range(15):
         later.append(i)
-        if later.due:
+        if later.due(requests=1):
             learnt.append(later.take())
     assert learnt == [[0], [1], [2], [3, 4, 5, 6], [7, 8, 9, 10], [11, 12, 13, 14]]
     assert later.take() == []

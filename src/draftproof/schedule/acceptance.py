@@ -62,8 +62,3 @@ class Acceptance:
             alive *= prior
             result.append(alive)
         return result
-
-    def observations(self, drafter: str) -> float:
-        """How many first-position observations of this drafter count now (decayed)."""
-        seen = self._seen.items()
-        return sum(total for (name, _, position), (_, total, _) in seen if name == drafter and not position)

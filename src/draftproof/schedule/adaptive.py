@@ -172,10 +172,8 @@ class AdaptiveSchedule:
             return [min(len(p.tokens), self._width.now - 1) for p in proposals]
         key = (*((p.drafter, p.stratum, len(p.tokens)) for p in proposals), context.bit_length())
         if key not in self._worth:
-            seconds = self.costs.at(context)
-            plain, judging = self._rest(judged=False), self._rest(judged=True)
             self._worth[key] = best_rows(
-                self._survivals(proposals), lambda rows: seconds(rows) + (judging if rows > len(slots) else plain)
+                self._survivals(proposals), lambda rows: self._round(rows, context, len(slots))
             ).lengths
         return self._worth[key]
 
@@ -192,8 +190,8 @@ class AdaptiveSchedule:
         self._since += 1
         asked = any(self._asked)
         self._later.append((record, self._asked, self._since))
-        many = len(record.slots) > 1 or self.costs.switch
-        if self._later.due or many or (asked and (self._since > 1 or self._drafted < EVIDENCE)):
+        now = self.costs.switch or (asked and (self._since > 1 or self._drafted < EVIDENCE))
+        if now or self._later.due(len(record.slots)):
             self._catch_up()
         if asked:
             self._since = 0
@@ -271,8 +269,7 @@ class AdaptiveSchedule:
         drafted = max((len(p.tokens) for p in record.proposals), default=0)
         seconds = record.draft_seconds
         if drafted:
-            if since > 1:  # it had to catch up first: round after round it would take this at most
-                seconds = min(seconds, self._drafting(drafted) or seconds)
+            seconds = self._drafting.counted(drafted, seconds, since)
             self._drafting.observe(drafted, seconds)
         name = next(slot.drafter for slot, n in zip(record.slots, asked, strict=True) if n)
         self._draft_seconds[name].observe(seconds / max(drafted, 1))

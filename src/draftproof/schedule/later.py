@@ -33,10 +33,9 @@ class Later(Generic[T]):
         """A round is over."""
         self._rounds.append(seen)
 
-    @property
-    def due(self) -> bool:
-        """Whether it is time to learn."""
-        return self._at_once > 0 or len(self._rounds) >= self._together
+    def due(self, requests: int) -> bool:
+        """Whether it is time to learn. requests: of the round that is over."""
+        return self._at_once > 0 or requests > 1 or len(self._rounds) >= self._together
 
     def take(self) -> list[T]:
         """The rounds that were not learnt from yet, in order; they are now."""

@@ -180,8 +180,8 @@ class PrefixSchedule:
     def observe(self, record: RoundRecord) -> None:
         """Learn from it, or from several rounds at once where each has little to say."""
         self._later.append((record, self._tried))
-        many = len(record.slots) > 1 or self.costs.switch
-        if self._later.due or many or self._tried is not None or self._drafted < self._evidence:
+        now = self.costs.switch or self._tried is not None or self._drafted < self._evidence
+        if now or self._later.due(len(record.slots)):
             self._catch_up()
 
     def _catch_up(self) -> None:
@@ -209,11 +209,11 @@ class PrefixSchedule:
         proposals, admitted = record.proposals, record.admitted
         if tried is not None:  # it stands for all requests
             proposals, admitted = [proposals[tried]] * requests, [admitted[tried]] * requests
-        promised = [list(islice(self._survivals(p), n)) for p, n in zip(proposals, admitted, strict=True)]
+        each = [list(islice(self._survivals(p), n)) for p, n in zip(proposals, admitted, strict=True)]
+        promised = _by_position(each)
         if any(record.admitted):
-            whole = promised if tried is None else promised[:1]
             came = _by_position([[1.0] * accepted for accepted in record.accepted])
-            self._trust.observe(_by_position(whole), came, self._since)
+            self._trust.observe(promised if tried is None else each[0], came, self._since)
         else:
             self._trust.doubt()
         drafting = self._drafting(mean) or self._known_seconds
@@ -221,7 +221,7 @@ class PrefixSchedule:
             rows = max(requests + sum(admitted), requests * self.width)
             spent = self._round(rows, context, requests) + drafting
             plain = self._round(requests, context, requests)
-            self._balance.add(requests, _by_position(promised), spent, plain, drafting)
+            self._balance.add(requests, promised, spent, plain, drafting)
         self._drafted += 1
         if self._drafted == self._evidence and self._silent is not None:
             self._balance.forget()
@@ -290,10 +290,7 @@ class PrefixSchedule:
             saved = 0.0 if self.costs.switch else self._balance.worth
             self._probed += max(0.0, record.draft_seconds - saved) + 2 * self.costs.switch * any(record.admitted)
         if mean and (tried is None or len(record.slots) == 1):
-            seconds = record.draft_seconds
-            if self._since > 1:  # it had to catch up first: round after round it would take this at most
-                seconds = min(seconds, self._drafting(mean) or seconds)
-            self._drafting.observe(mean, seconds)
+            self._drafting.observe(mean, self._drafting.counted(mean, record.draft_seconds, self._since))
 
     def _budget(self, requests: int) -> int:
         worth = self.longest if self._rows_per_request is None else self._rows_per_request

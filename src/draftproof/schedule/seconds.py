@@ -68,6 +68,12 @@ class DraftSeconds:
         self._weight = self._tokens = self._seconds = 0.0  # of late
         self._spread = self._together = 0.0  # of tokens, squared, and of tokens and seconds, about those of late
 
+    def counted(self, tokens: float, seconds: float, rounds: int) -> float:
+        """What a block counts for that came so many rounds after the last one: a drafter that had to catch up with
+        rounds without a block would take this at most, round after round.
+        """
+        return seconds if rounds <= 1 else min(seconds, self(tokens) or seconds)
+
     def observe(self, tokens: float, seconds: float) -> None:
         """A round drafted so many tokens for each of its requests, on the mean."""
         if not self._hiccups.usual(self(tokens), seconds):
