@@ -10,7 +10,7 @@ is used. What it does not do: load the target.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -47,6 +47,8 @@ class DraftContext:
     argument: the text after the colon of its name ("model:ID" -> "ID"), empty without one. target, tokenizer: those
     of the engine. load_model: loads another model as (target, tokenizer), in the engine's own manner. followed: whether
     another drafter is asked where this one proposes nothing, so that it may leave what it knows little about to that.
+    loaded: what drafters of several engines have in common, such as weights, by a key of the drafter's own; give each
+    context the same one.
     """
 
     argument: str
@@ -54,6 +56,7 @@ class DraftContext:
     tokenizer: Tokenizer | None
     load_model: Callable[[str], tuple[Target, Tokenizer | None]]
     followed: bool = False
+    loaded: dict[object, Any] = field(default_factory=dict)
 
 
 DrafterFactory = Callable[[DraftContext], Drafter]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence as Seq
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +24,7 @@ from draftproof.engine import Engine
 from draftproof.errors import InvalidValue, ModelFileError, ModelNotFound, Unsupported
 from draftproof.load import load_engine
 from draftproof.registry import DraftContext
-from draftproof.result import Result
+from draftproof.result import FinishEvent, Result
 from draftproof.sampling.params import SamplingParams
 from draftproof.schedule.fixed import FixedSchedule
 from draftproof.target.transformers import TransformersTarget
@@ -71,13 +73,13 @@ def _train(folder: Path, out: Path, *more: str) -> str:
     return result.output
 
 
-def _drafting(folder: Path, drafter: Path) -> Result:
+def _drafting(folder: Path, drafter: Path, prompt: Seq[int] = (1, 5, 3), length: int = 3) -> Result:
     target = TransformersTarget.load(folder, hidden_layers=feature_layers(str(drafter), str(folder)))
     target.name = str(folder)
     tap = FeatureTap(target)
     made = make_dspark(DraftContext(str(drafter), tap, None, lambda name: pytest.fail("no model is needed")))
-    run = Engine(tap, drafter=made, schedule=FixedSchedule(3))
-    return run.generate([1, 5, 3], SamplingParams(max_tokens=20, temperature=0, ignore_eos=True))
+    run = Engine(tap, drafter=made, schedule=FixedSchedule(length))
+    return run.generate(list(prompt), SamplingParams(max_tokens=20, temperature=0, ignore_eos=True))
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +88,28 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = _train(folder, out, "--baseline")
     assert "x the drafts of the `none` head" in output
     return out
+
+
+def test_drafters_of_one_context_share_their_weights_and_keep_their_requests_apart(folder: Path, trained: Path) -> None:
+    drafter = str(trained / "markov")
+    target = TransformersTarget.load(folder, hidden_layers=feature_layers(drafter, str(folder)))
+    target.name = str(folder)
+    tap = FeatureTap(target)
+    context = DraftContext(drafter, tap, None, lambda name: pytest.fail("no model is needed"))
+    first, second = make_dspark(context), make_dspark(context)
+    assert first._forward is second._forward
+    assert make_dspark(replace(context, loaded={}))._forward is not first._forward
+    params = SamplingParams(max_tokens=20, temperature=0, ignore_eos=True)
+    engines = [Engine(tap, drafter=each, schedule=FixedSchedule(n)) for each, n in ((first, 3), (second, 2))]
+    for engine, prompt in zip(engines, ([1, 5, 3], [2, 7]), strict=True):
+        assert engine.add(prompt, params) == 0  # one id, two requests
+    results: list[list[Result]] = [[], []]
+    for _ in range(30):  # in turn
+        for engine, found in zip(engines, results, strict=True):
+            found.extend(event.result for event in engine.round() if isinstance(event, FinishEvent))
+    alone = [_drafting(folder, trained / "markov", prompt, n) for prompt, n in (([1, 5, 3], 3), ([2, 7], 2))]
+    assert [r.token_ids for (r,) in results] == [r.token_ids for r in alone]
+    assert [r.speculation.drafted for (r,) in results] == [r.speculation.drafted for r in alone]
 
 
 def test_the_command_line_trains_a_drafter_the_engine_can_use(trained: Path, folder: Path) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from draftproof.bench.answers import Answer, Answering, EngineAnswering
 from draftproof.bench.calls import Clock, Log, RecordingTarget, Round
@@ -100,7 +100,7 @@ class Parts:
     """What engines are built from; loaded once.
 
     load_model: for draft models, as (target, tokenizer). schedule: a new one by name and length. curve: the cost curve
-    of the target on this machine, for predictions.
+    of the target on this machine, for predictions. loaded: what drafters of all modes share (`DraftContext`).
     """
 
     target: Target
@@ -109,6 +109,7 @@ class Parts:
     schedule: Callable[[str, int], Schedule]
     curve: Callable[[], CostCurve]
     clock: Clock = perf_counter
+    loaded: dict[object, Any] = field(default_factory=dict)
 
 
 class EngineMode:
@@ -166,7 +167,9 @@ class EngineMode:
     def _make_drafter(self) -> Drafter:
         if self._spec.draft == WRONG:
             return wrong_drafter(self._parts.target)
-        context = DraftContext("", self._parts.target, self._parts.tokenizer, self._load_model)
+        context = DraftContext(
+            "", self._parts.target, self._parts.tokenizer, self._load_model, loaded=self._parts.loaded
+        )
         return make_drafter(self._spec.draft, context)
 
     def _load_model(self, name: str) -> tuple[Target, Tokenizer | None]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from importlib.util import find_spec
 from typing import Any
 
@@ -55,6 +56,12 @@ class DSparkDrafter:
         # NumPy's BLAS keeps its threads spinning after a product, on the cores the target's next pass needs: a pass of
         # four rows then took 19 ms instead of 13. The products here are small; while drafting, one thread computes.
         self._blas = ThreadpoolController()
+
+    def another(self) -> DSparkDrafter:
+        """One for another engine around the same target, with the same weights: they take turns, not threads."""
+        other = copy(self)
+        other._context = {}
+        return other
 
     def open(self, id: int) -> None:
         self._context[id] = self._forward.new_cache()

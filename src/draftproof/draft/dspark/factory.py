@@ -6,6 +6,7 @@ does not do: load the target; `feature_layers` tells a loader which hidden state
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftproof.draft.dspark import checkpoint as checkpoints
@@ -31,7 +32,9 @@ def feature_layers(argument: str, model: str) -> tuple[int, ...]:
 
 
 def make_dspark(context: DraftContext) -> DSparkDrafter:
-    """The drafter of "dspark" or "dspark:FOLDER" for an engine whose target is a `FeatureTap`."""
+    """The drafter of "dspark" or "dspark:FOLDER" for an engine whose target is a `FeatureTap`. Those of one
+    `DraftContext.loaded` share their weights.
+    """
     tap = context.target
     if not isinstance(tap, FeatureTap):
         raise Unsupported(
@@ -41,7 +44,16 @@ def make_dspark(context: DraftContext) -> DSparkDrafter:
     if "+" in context.argument:
         raise InvalidValue(f"dspark:{context.argument}", "one folder")
     folder = folder_of("dspark", context.argument, tap.name)
-    if deepspec.is_deepspec(folder):
-        tables = TargetTables.load(tap.name)
-        return DSparkDrafter(deepspec.load(folder, tables, tap.vocab_size), tap, tables)
-    return DSparkDrafter(checkpoints.load(folder), tap, TargetTables.load(tap.name))
+    key = ("dspark", folder)
+    if key not in context.loaded:
+        context.loaded[key] = _load(folder, tap)
+    first: DSparkDrafter = context.loaded[key]
+    return first.another()
+
+
+def _load(folder: Path, tap: FeatureTap) -> DSparkDrafter:
+    tables = TargetTables.load(tap.name)
+    checkpoint = (
+        deepspec.load(folder, tables, tap.vocab_size) if deepspec.is_deepspec(folder) else checkpoints.load(folder)
+    )
+    return DSparkDrafter(checkpoint, tap, tables)
