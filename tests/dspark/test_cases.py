@@ -57,7 +57,7 @@ class _LooksAhead(PrefixSchedule):
 
     def admit(self, slots: list[Slot], proposals: list[Proposal]) -> list[int]:  # type: ignore[override]
         survivals = [list(self._survivals(p)) for p in proposals]
-        return list(best_rows(survivals, lambda rows: self._round(rows, 0, len(slots)) + 0.1).lengths)
+        return list(best_rows(survivals, self._round(len(slots), 0, 0.1)).lengths)
 
 
 class _BudgetOfThisRound(PrefixSchedule):
@@ -65,7 +65,7 @@ class _BudgetOfThisRound(PrefixSchedule):
 
     def admit(self, slots: list[Slot], proposals: list[Proposal]) -> list[int]:  # type: ignore[override]
         survivals = [list(self._survivals(p)) for p in proposals]
-        best = best_rows(survivals, lambda rows: self._round(rows, 0, len(slots)) + 0.1)
+        best = best_rows(survivals, self._round(len(slots), 0, 0.1))
         return fill([iter(s) for s in survivals], sum(best.lengths))
 
 

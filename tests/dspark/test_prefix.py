@@ -147,7 +147,7 @@ def test_a_try_of_one_request_counts_once_for_what_is_kept_of_promises() -> None
 def test_a_later_token_is_never_believed_more_than_the_one_before_it() -> None:
     """Its survival includes that of the other, whatever share of promises was kept at either place."""
     schedule = _schedule({1: 1.0})
-    schedule._trust.kept = [0.5, 1.2, 0.5, 0.5, 0.5]
+    schedule._trust.kept[:] = [0.5, 1.2, 0.5, 0.5, 0.5]
     assert list(schedule._believed(_proposal([0.5, 1.0, 0.5]))) == pytest.approx([0.25, 0.25, 0.125])
 
 
@@ -328,6 +328,7 @@ def _decode(schedule: PrefixSchedule, confidence: float, seconds: float, accepte
         drafting = seconds * (n > 0)
         schedule.observe(RoundRecord(slots, [proposal], admitted, hits, emitted, 1 + n, 10.0, drafting, 0.0))
         on.append(schedule._on)
+        assert n == 0 or schedule.off_reason(0) is None  # what is drafted is not said to be off
     return on
 
 

@@ -53,6 +53,18 @@ def test_a_threshold_is_what_drafting_and_verifying_the_token_costs_at_the_rate_
     assert schedule.thresholds(_slots(2))[1] == pytest.approx(rate * (TOKEN + 1.5) / 2, rel=0.05)
 
 
+def test_what_rows_cost_is_that_of_the_context_at_hand() -> None:
+    """Decisions are kept until more is learnt, for each context of their own."""
+    schedule = PrefixSchedule(CostCurve(POINTS), 5)
+    _play(schedule, [[1.0, 1.0, 1.0, 0.1, 0.1]], 200)
+    slots = [Slot(0, 2000, 20, "d")]
+    schedule.observe(RoundRecord(slots, [Proposal(drafter="d")], [0], [0], [[1]], 1, 30.0, 0.0, 0.0))  # three times
+    schedule.forget(0)
+    short, long = (schedule.thresholds([Slot(0, n, 20, "d")]) for n in (10, 2000))
+    assert schedule.thresholds(_slots(1)) == short
+    assert long[3] > 1.1 * short[3]
+
+
 def test_a_block_ends_before_the_first_survival_below_its_threshold() -> None:
     assert [
         worth_drafting([0.9, 0.5, 0.4], t) for t in ((), (0.9,), (0, 0.5, 0.4), (0, 0.6, 0), (0, 0, 0.5), (1.0,))

@@ -69,3 +69,22 @@ def test_age_does_not_move_the_share_of_the_first_position_and_the_others_fall_b
         trust.doubt()  # seen, and not verified
     assert trust.kept == pytest.approx([1, 1], abs=1e-3)
     assert trust.promised[0] == pytest.approx(BELIEF, rel=1e-3)
+
+
+def test_rounds_that_nobody_asked_about_count_as_those_that_somebody_did() -> None:
+    """Worked in all at once or one by one: the same, but for the age of the last few."""
+    asked, unasked, rng = Trust(3), Trust(3), random.Random(5)
+    for i in range(400):
+        promised = [0.6, 0.3, 0.1][: i % 4]
+        accepted = [1.0 * (rng.random() < a) for a in promised]
+        for trust in (asked, unasked):
+            trust.observe(promised, accepted, 1 + i % 3)
+        assert len(asked.kept) == 3
+        if i % 8 == 7:
+            assert unasked.kept == pytest.approx(asked.kept, rel=0.02)
+            assert unasked.promised == pytest.approx(asked.promised, rel=0.02)
+    unasked.observe([0.5], [1.0])
+    asked.observe([0.5], [1.0])
+    asked.doubt()
+    unasked.doubt()  # of all that was seen before it
+    assert unasked.promised == pytest.approx(asked.promised, rel=0.02)

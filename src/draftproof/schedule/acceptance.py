@@ -9,6 +9,9 @@ optimistic enough that a new drafter is tried. What it does not do: look at toke
 
 from __future__ import annotations
 
+import operator
+from itertools import accumulate
+
 from draftproof.errors import InvalidValue
 
 DECAY = 0.98  # weight of an observation after one more observation of the same kind: about the last 50 count
@@ -48,17 +51,18 @@ class Acceptance:
 
     def estimate(self, drafter: str, stratum: int, position: int) -> float:
         """The estimate at one position. What has not been seen leans on the position before it."""
-        hits, total, weight = self._seen.get((drafter, stratum, position), _NOTHING)
-        prior = PRIOR if position == 0 else self.estimate(drafter, stratum, position - 1)
-        return (hits + weight * prior) / (total + weight)
+        return self.estimates(drafter, stratum, position + 1)[position]
+
+    def estimates(self, drafter: str, stratum: int, length: int) -> list[float]:
+        """The same at positions 0..length-1."""
+        result: list[float] = []
+        prior = PRIOR
+        for position in range(length):
+            hits, total, weight = self._seen.get((drafter, stratum, position), _NOTHING)
+            prior = (hits + weight * prior) / (total + weight)
+            result.append(prior)
+        return result
 
     def survivals(self, drafter: str, stratum: int, length: int) -> list[float]:
         """P(at least k+1 tokens accepted) for k = 0..length-1: non-increasing."""
-        result: list[float] = []
-        alive, prior = 1.0, PRIOR
-        for position in range(length):
-            hits, total, weight = self._seen.get((drafter, stratum, position), _NOTHING)
-            prior = (hits + weight * prior) / (total + weight)  # `estimate`, one position after another
-            alive *= prior
-            result.append(alive)
-        return result
+        return list(accumulate(self.estimates(drafter, stratum, length), operator.mul))

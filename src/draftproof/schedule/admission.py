@@ -24,6 +24,26 @@ def climb(survivals: Seq[Iterator[float]], seconds: Callable[[int], float]) -> l
 
     survivals[r]: of request r, position by position. seconds(rows): of the whole round with `rows` rows in all.
     """
+    if len(survivals) == 1:
+        return [_climb_alone(survivals[0], seconds)]
+    return _climb_together(survivals, seconds)
+
+
+def _climb_alone(survivals: Iterator[float], seconds: Callable[[int], float]) -> int:
+    """Of one request, whose next survival is always the largest that is left."""
+    rows = 1
+    tokens: float = rows
+    rate = tokens / seconds(1)
+    for survival in survivals:
+        tokens += survival
+        raised = tokens / seconds(rows + 1)
+        if not raised > rate:
+            break
+        rows, rate = rows + 1, raised
+    return rows - 1
+
+
+def _climb_together(survivals: Seq[Iterator[float]], seconds: Callable[[int], float]) -> list[int]:
     rows = len(survivals)
     tokens: float = rows
     rate = tokens / seconds(rows)

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
+from dataclasses import dataclass
 from itertools import islice, pairwise, zip_longest
 from typing import Literal
 
@@ -100,7 +101,7 @@ class PrefixSchedule:
         self._balance = Balance(self._trust)
         self._renewal = Renewal(measure_again)
         self._width = Width(longest, now=min(longest, FIRST) + 1)
-        self._least: dict[tuple[int, int], Seq[float]] = {}  # thresholds until more is learnt
+        self._plans: dict[tuple[int, int], _Plan] = {}  # until more is learnt
         self._off: dict[int, str] = {}  # the drafters of requests for which nothing is drafted
 
     @property
@@ -122,15 +123,15 @@ class PrefixSchedule:
         caps = [min(self.longest, slot.room) for slot in slots]
         if not any(caps):
             return caps
-        if self._on:
-            most = self._most(slots)
-            return [min(cap, most) for cap in caps]
+        plan = self._plan(slots)
+        if plan.drafts:
+            return [min(cap, plan.most) for cap in caps]
         extra = self._try_seconds.value or self._block_seconds / len(slots)
         if self._probed + extra <= PROBE_SHARE * self._elapsed:
             self._tries += 1
             places = [i for i, cap in enumerate(caps) if cap]
             self._tried = places[self._tries % len(places)]
-            most = self.longest if self.costs.switch else self._most(slots)
+            most = self.longest if self.costs.switch else plan.most
             return [min(cap, most) if i == self._tried else 0 for i, cap in enumerate(caps)]
         for slot, cap in zip(slots, caps, strict=True):
             if cap:
@@ -139,32 +140,16 @@ class PrefixSchedule:
 
     def thresholds(self, slots: Seq[Slot]) -> Seq[float]:
         """See `schedule.base.Stopping`. The first token is always worth drafting: its block is paid for by then."""
-        if self._drafted < self._evidence:
-            return ()
-        requests, context = len(slots), _context(slots)
-        key = (requests, context.bit_length())
-        if key not in self._least:
-            self._least[key] = self._thresholds(requests, context)
-        return self._least[key]
-
-    def _thresholds(self, requests: int, context: int) -> list[float]:
-        rate = max(self._balance.rate, requests / self._round(requests, context, requests))
-        token = self._drafting.slope / requests
-        if self.costs.switch:  # a pass is as wide as it is
-            spent = [token] * (self.longest - 1)
-        else:
-            seconds = self.costs.at(context)
-            passes = [seconds(requests * rows) for rows in range(2, self.longest + 2)]
-            spent = [token + (more - less) / requests for less, more in pairwise(passes)]
-        return [0.0, *(rate * each / kept for each, kept in zip(spent, self._trust.kept[1:], strict=True))]
+        return self._plan(slots).thresholds
 
     def admit(self, slots: Seq[Slot], proposals: Seq[Proposal]) -> list[int]:
         """How much of each proposal to verify."""
         if not any(map(_length, proposals)):
             return [0] * len(slots)
-        for slot, proposal in zip(slots, proposals, strict=True):
-            if proposal.tokens:
-                self._off.pop(slot.id, None)
+        if self._off:
+            for slot, proposal in zip(slots, proposals, strict=True):
+                if proposal.tokens:
+                    self._off.pop(slot.id, None)
         if self.costs.switch:
             # Where a drafter that is off is tried again, its confidences say enough: a wider pass would be two changes.
             return [
@@ -174,8 +159,7 @@ class PrefixSchedule:
         survivals = [self._believed(proposal) for proposal in proposals]
         if self.form == "budget":
             return fill(survivals, self._budget(len(slots)))
-        context, drafting, requests = _context(slots), self._block_seconds, len(slots)
-        return climb(survivals, lambda rows: self._round(rows, context, requests) + drafting)
+        return climb(survivals, self._plan(slots).seconds)
 
     def observe(self, record: RoundRecord) -> None:
         """Learn from it, or from several rounds at once where each has little to say."""
@@ -187,7 +171,7 @@ class PrefixSchedule:
     def _catch_up(self) -> None:
         for record, tried in self._later.take():
             self._learn(record, tried)
-        self._least.clear()
+        self._plans.clear()
 
     def _learn(self, record: RoundRecord, tried: int | None) -> None:
         """Acceptance, seconds, and (budget form) how many rows the confidences of this round were worth."""
@@ -216,20 +200,18 @@ class PrefixSchedule:
             self._trust.observe(promised if tried is None else each[0], came, self._since)
         else:
             self._trust.doubt()
-        drafting = self._drafting(mean) or self._known_seconds
+        drafting, seconds = self._drafting(mean) or self._known_seconds, self._round(requests, context)
         if tried is None or not self.costs.switch:  # otherwise nothing was admitted
             rows = max(requests + sum(admitted), requests * self.width)
-            spent = self._round(rows, context, requests) + drafting
-            plain = self._round(requests, context, requests)
-            self._balance.add(requests, promised, spent, plain, drafting)
+            self._balance.add(requests, promised, seconds(rows) + drafting, seconds(requests), drafting)
         self._drafted += 1
         if self._drafted == self._evidence and self._silent is not None:
             self._balance.forget()
         if self.costs.switch:
             # The round is over: its confidences are history now.
             self._width.next(
-                [self._beyond(proposal) for proposal in proposals],
-                lambda width: self._round(requests * width, context, requests) + (self._drafting(width - 1) or 0.0),
+                self._beyond(proposals),
+                lambda width: seconds(requests * width) + (self._drafting(width - 1) or 0.0),
                 self.costs.switch,
                 free=self.costs.changes(requests * self._width.now),  # the round read a prompt
                 rounds=self._since,
@@ -237,7 +219,7 @@ class PrefixSchedule:
         elif self.form == "budget":
             # The round is over: all its confidences are history now, and searching them all is allowed.
             survivals = [list(self._believed(proposal)) for proposal in proposals]
-            best = best_rows(survivals, lambda rows: self._round(rows, context, requests) + drafting)
+            best = best_rows(survivals, self._round(requests, context, drafting))
             worth = sum(best.lengths) / requests
             self._rows_per_request = worth if self._rows_per_request is None else _blend(self._rows_per_request, worth)
         self._since = 0
@@ -257,13 +239,26 @@ class PrefixSchedule:
 
     # -- decisions ---------------------------------------------------------------------------------------
 
+    def _plan(self, slots: Seq[Slot]) -> _Plan:
+        requests, context = len(slots), _context(slots)
+        key = (requests, context.bit_length())
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._decided(requests, context)
+        return plan
+
+    def _decided(self, requests: int, context: int) -> _Plan:
+        thresholds = () if self._drafted < self._evidence else self._thresholds(requests, context)
+        seconds = self._round(requests, context, self._block_seconds)
+        return _Plan(self._on, self._most(thresholds), thresholds, seconds)
+
     @property
     def _on(self) -> bool:
         if self.costs.switch:
             return self._width.now > 1
         return self._balance.pays or self._drafted < self._evidence
 
-    def _most(self, slots: Seq[Slot]) -> int:
+    def _most(self, thresholds: Seq[float]) -> int:
         """Tokens of a block. At first every other one is half of it: what is it that a token takes? Then a drafter
         without confidences, which cannot end a block itself, gets the length that past acceptance is worth.
         """
@@ -273,7 +268,18 @@ class PrefixSchedule:
             return -(-self.longest // 2) if self._drafted % 2 else self.longest
         if self._silent is None:
             return self.longest
-        return worth_drafting(self.acceptance.survivals(*self._silent, self.longest), self.thresholds(slots))
+        return worth_drafting(self.acceptance.survivals(*self._silent, self.longest), thresholds)
+
+    def _thresholds(self, requests: int, context: int) -> Seq[float]:
+        rate = max(self._balance.rate, requests / self._round(requests, context)(requests))
+        token = self._drafting.slope / requests
+        if self.costs.switch:  # a pass is as wide as it is
+            spent = [token] * (self.longest - 1)
+        else:
+            seconds = self.costs.at(context)
+            passes = [seconds(requests * rows) for rows in range(2, self.longest + 2)]
+            spent = [token + (more - less) / requests for less, more in pairwise(passes)]
+        return (0.0, *(rate * each / kept for each, kept in zip(spent, self._trust.kept[1:], strict=True)))
 
     @property
     def _block_seconds(self) -> float:
@@ -318,17 +324,39 @@ class PrefixSchedule:
             least = min(least, survival * kept)
             yield least
 
-    def _beyond(self, proposal: Proposal) -> list[float]:
-        """Believed survivals of a past proposal, continued to the longest draft."""
-        known = list(self._believed(proposal))
-        alive = known[-1] if known else 0.0
-        for k in range(len(known), self.longest):
-            alive *= self.acceptance.estimate(proposal.drafter, proposal.stratum, k)
-            known.append(alive)
-        return known
+    def _beyond(self, proposals: Seq[Proposal]) -> list[list[float]]:
+        """Believed survivals of past proposals, continued to the longest draft."""
+        estimates = {
+            (p.drafter, p.stratum): self.acceptance.estimates(p.drafter, p.stratum, self.longest) for p in proposals
+        }
+        continued = []
+        for proposal in proposals:
+            known = list(self._believed(proposal))
+            alive = known[-1] if known else 0.0
+            for share in estimates[proposal.drafter, proposal.stratum][len(known) :]:
+                alive *= share
+                known.append(alive)
+            continued.append(known)
+        return continued
 
-    def _round(self, rows: int, context: int, requests: int) -> float:
-        return self.costs.seconds(rows, context) + self._rest(judged=rows > requests)
+    def _round(self, requests: int, context: int, drafting: float = 0.0) -> Callable[[int], float]:
+        """Seconds of a whole round by its rows. drafting: seconds of it."""
+        passes, plain, judging = self.costs.at(context), self._rest(judged=False), self._rest(judged=True)
+        return lambda rows: passes(rows) + (judging if rows > requests else plain) + drafting
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What past rounds have decided for rounds of so many requests in such a context, until more is learnt.
+
+    drafts: whether that pays. most: tokens of a block. thresholds: see `schedule.base.Stopping`. seconds: of a whole
+    round that drafts, by its rows.
+    """
+
+    drafts: bool
+    most: int
+    thresholds: Seq[float]
+    seconds: Callable[[int], float]
 
 
 def _by_position(rows: Seq[Seq[float]]) -> list[float]:

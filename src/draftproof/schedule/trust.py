@@ -23,36 +23,71 @@ HOPE = 1e-6  # share that is believed whatever was seen: thresholds divide by it
 
 
 class Trust:
-    """kept: by position, the share of promised tokens that came."""
+    """kept: by position, the share of promised tokens that came. Worked out when somebody asks."""
 
     def __init__(self, positions: int) -> None:
-        self.kept: list[float] = [1] * positions
-        self.promised = [BELIEF, *[0.0] * (positions - 1)]
-        self._accepted = self.promised.copy()
+        self._kept: list[float] = [1] * positions
+        self._promised = [BELIEF, *[0.0] * (positions - 1)]
+        self._accepted = self._promised.copy()
+        self._fresh = _Fresh(positions)
+
+    @property
+    def kept(self) -> list[float]:
+        """By position; at least HOPE."""
+        self._settle()
+        return self._kept
+
+    @property
+    def promised(self) -> list[float]:
+        """By position, tokens' worth of what is known."""
+        self._settle()
+        return self._promised
 
     def observe(self, promised: Seq[float], accepted: Seq[float], rounds: int = 1) -> None:
         """Tokens that were promised at each verified position, of all requests, and those that came. rounds: since last
         time; what was known is older by as much, and is worth no less than LEAST tokens.
         """
-        aged = LONG**rounds
-        for k, known in enumerate(self.promised):
-            memory = max(aged, LEAST / known) if known > LEAST else 1.0
-            self.promised[k] = memory * known + (promised[k] if k < len(promised) else 0)
-            self._accepted[k] = memory * self._accepted[k] + (accepted[k] if k < len(accepted) else 0)
-        self._judge()
+        self._fresh.rounds += rounds
+        for k, share in enumerate(promised):
+            self._fresh.promised[k] += share
+        for k, share in enumerate(accepted):
+            self._fresh.accepted[k] += share
 
     def doubt(self) -> None:
         """A block was seen and not verified: less is known of promises than before, and they are believed again."""
-        self.promised = [FADING * known for known in self.promised]
+        self._settle()
+        self._promised = [FADING * known for known in self._promised]
         self._accepted = [FADING * known for known in self._accepted]
-        self.promised[0] += (1 - FADING) * BELIEF
+        self._promised[0] += (1 - FADING) * BELIEF
         self._accepted[0] += (1 - FADING) * BELIEF
         self._judge()
 
+    def _settle(self) -> None:
+        """Rounds that came since somebody asked count as of one age."""
+        fresh = self._fresh
+        if not fresh.rounds:
+            return
+        self._fresh = _Fresh(len(self._kept))
+        aged = LONG**fresh.rounds
+        for k, known in enumerate(self._promised):
+            memory = max(aged, LEAST / known) if known > LEAST else 1.0
+            self._promised[k] = memory * known + fresh.promised[k]
+            self._accepted[k] = memory * self._accepted[k] + fresh.accepted[k]
+        self._judge()
+
     def _judge(self) -> None:
-        share = self._accepted[0] / self.promised[0]
-        self.kept[0] = max(share, HOPE)
-        for k in range(1, len(self.kept)):
-            known = self.promised[k] + NEXT
+        share = self._accepted[0] / self._promised[0]
+        self._kept[0] = max(share, HOPE)
+        for k in range(1, len(self._kept)):
+            known = self._promised[k] + NEXT
             share = (self._accepted[k] + NEXT * share) / known
-            self.kept[k] = max(share, min(share + math.sqrt(share / known), self.kept[k - 1]), HOPE)
+            self._kept[k] = max(share, min(share + math.sqrt(share / known), self._kept[k - 1]), HOPE)
+
+
+class _Fresh:
+    """What was seen and not worked in: sums by position, and over how many rounds."""
+
+    __slots__ = ("accepted", "promised", "rounds")
+
+    def __init__(self, positions: int) -> None:
+        self.promised, self.accepted, self.rounds = [0.0] * positions, [0.0] * positions, 0
