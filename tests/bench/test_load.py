@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_throughput_is_that_of_the_rounds_in_which_all_were_live(target: Clocked
 
 def test_a_machine_that_becomes_slow_is_slow_for_all_of_them(target: ClockedTarget, clock: FakeClock) -> None:
     """Three times as slow from the middle of the only counted group on: policies come forward together."""
-    plan = LoadPlan(prompts=(ROUND,), concurrent=(2,), max_tokens=70, answers=2, repeats=1)
+    plan = LoadPlan(prompts=(ROUND,), concurrent=(2,), max_tokens=140, answers=2, repeats=1)
     among = [Policy("fixed", 0), Policy("fixed", 1), Policy("adaptive", 1)]
     passes, inner = len(target.fed), target.score
 
@@ -122,6 +123,19 @@ def test_no_policy_pays_for_the_width_of_another_ones_passes(clock: FakeClock) -
     alone, _ = measure_load(plan, among[:1], _build(clock), target, clock=clock)
     together, _ = measure_load(plan, among, _build(clock), target, clock=clock)
     assert together[0].throughput == pytest.approx(alone[0].throughput, rel=0.01)
+
+
+def test_no_policy_always_follows_the_same_one(target: ClockedTarget, clock: FakeClock) -> None:
+    """What it leaves behind in caches, or a machine that is slow once a second, would always meet the same next one."""
+    scored: list[int] = []
+    inner = target.score
+    target.score = lambda feeds: (scored.append(feeds[0].handle), inner(feeds))[1]  # type: ignore[method-assign]
+    plan = LoadPlan(prompts=(ROUND,), concurrent=(1,), max_tokens=8 * 12, answers=1, repeats=1)
+    measure_load(plan, [Policy("fixed", n) for n in (0, 1, 2)], _build(clock), target, clock=clock)
+    last = sorted(set(scored))[-3:]  # of the last group; its prompts are read in the first turn
+    who = [h for h in scored if h in last]
+    turns = [who[0], *(b for a, b in pairwise(who) if a != b)]
+    assert set(pairwise(turns)) == {(a, b) for a in last for b in last if a != b}
 
 
 def test_policies_take_turns_group_by_group_and_each_is_first_as_often(target: ClockedTarget, clock: FakeClock) -> None:

@@ -3,7 +3,8 @@
 What it is for: whether a schedule gives each request as many tokens as the machine has room for. For each concurrency
 the target's cost curve is measured on passes of that many sequences; every policy then answers the same prompts with
 the same seeds in a group of requests of its own, after a run that is thrown away in which schedules learn. Groups come
-forward together, TURN tokens a request at a time, so that all policies meet every moment of the machine alike.
+forward together, TURN tokens a request at a time, so that all policies meet every moment of the machine alike, every
+time in another order, drawn with the seed (`turns`).
 
 Guarantees: only rounds are counted in which every request was live, had room for the longest block, and no prompt was
 read, so a point is a steady state. Schedules keep what they learnt from repeat to repeat. What it does not do: queues,
@@ -16,6 +17,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from random import Random
 from time import perf_counter
 
 from draftproof.bench.calls import Clock, Log, RecordingTarget
@@ -166,11 +168,12 @@ def _repeat(plan: LoadPlan, running: Seq[_Running], requests: int, repeat: int, 
         start = (turn + repeat) % len(running)
         which_repeat = repeat if repeat >= 0 else plan.repeats  # what is thrown away answers prompts of its own
         groups = [_Group(each, plan, which, which_repeat, longest) for each in (*running[start:], *running[:start])]
-        goal = 0
+        goal, order = 0, Random(plan.params(which_repeat, first).seed)
         try:
             while groups:
                 goal += TURN
                 groups = [group for group in groups if group.go(goal)]
+                order.shuffle(groups)
         finally:
             for each in running:
                 for request in list(each.engine.live):

@@ -4,13 +4,16 @@ What it is for: a machine that is a fifth slower now than a minute ago. Modes th
 answers forward by TURN tokens each, again and again, so that all of them meet every moment of the machine, and the
 same contexts, alike. Modes that cannot answer in one piece; they come one at a time, between the turns.
 
-Guarantees: modes come in the order given, in every turn. A mode that fails is left out, the others go on; nothing is
-left behind when anything else breaks. What it does not do: look at clocks.
+Guarantees: modes come in the order given at first, then in every turn in another one, drawn with the request's seed:
+what one leaves behind in caches, or a machine that is slow once a second, would otherwise always meet the same one. A
+mode that fails is left out, the others go on; nothing is left behind when anything else breaks. What it does not do:
+look at clocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
+from random import Random
 
 from draftproof.bench.answers import Answer, Answering
 from draftproof.bench.modes import Mode, ModeFailed, TakesTurns
@@ -25,7 +28,7 @@ def answer_in_turns(
     """The answer of every mode, by its name, or why there is none."""
     answers: dict[str, Answer | ModeFailed] = {}
     started: dict[str, Answering] = {}
-    waiting = list(modes)
+    waiting, order = list(modes), Random(params.seed)
     try:
         for mode in modes:
             if isinstance(mode, TakesTurns):
@@ -34,7 +37,10 @@ def answer_in_turns(
         while waiting:
             goal += TURN
             whole = next((mode for mode in waiting if mode.name not in started), None)
-            for mode in [mode for mode in waiting if mode.name in started or mode is whole]:
+            due = [mode for mode in waiting if mode.name in started or mode is whole]
+            if goal > TURN:
+                order.shuffle(due)
+            for mode in due:
                 found: Answer | ModeFailed | None
                 try:
                     found = mode.answer(prompt, params, floor=floor) if mode is whole else started[mode.name].go(goal)
