@@ -13,7 +13,9 @@ from draftproof.dist import Dist
 from draftproof.draft.base import DraftRequest, Proposal
 from draftproof.draft.dspark.drafter import DSparkDrafter
 from draftproof.draft.dspark.forward import NumpyForward
+from draftproof.draft.dspark.heads import Walk
 from draftproof.draft.dspark.module import DSparkModule
+from draftproof.draft.dspark.openvino_forward import OpenVINOForward
 from draftproof.draft.dspark.tap import FeatureTap
 from draftproof.engine import Engine
 from draftproof.registry import make_verifier
@@ -240,6 +242,52 @@ def test_a_block_ends_before_the_first_token_below_its_threshold_and_is_otherwis
             assert list(proposal.confidence or ()) == list(whole.confidence or ())[:end]
     assert len(propose(*survivals).tokens) == BLOCK  # at the threshold, not below it
     assert len(propose(0.0).tokens) == BLOCK  # fewer thresholds than positions
+
+
+@pytest.mark.parametrize("head", ["markov", "rnn", "none"])
+def test_rows_that_a_sampler_was_given_stay_what_they_were_when_the_next_block_is_made(
+    head: str, model: LlamaForCausalLM
+) -> None:
+    """The runtime writes every block, and every bias, where it wrote the one before."""
+    pytest.importorskip("openvino")
+    given: list[Rows] = []
+
+    class Keeps(_Recording):
+        def distribution(self, rows: Rows, row: int, drafted: list[int], temperature: float | None = None) -> Dist:
+            given.append(rows)
+            return super().distribution(rows, row, drafted, temperature)
+
+    tap, tables, tokens = FeatureTap(tiny_target(model)), tiny_tables(model), [1, 5, 9, 2, 17]
+    drafter = DSparkDrafter(checkpoint_of(tiny_module(head, spread=0.2)), tap, tables)
+    assert isinstance(drafter._forward, OpenVINOForward)
+    for id, prompt in enumerate((tokens, [3, *tokens])):
+        tap.score([Feed(tap.open(), prompt[:-1], rows=1)])
+        drafter.open(id)
+        drafter.commit(id, prompt)
+    drafter.propose([DraftRequest(0, tokens, 3, BLOCK, Keeps())])
+    before = [rows.values.copy() for rows in given]
+    drafter.propose([DraftRequest(1, [3, *tokens], 3, BLOCK, Keeps())])
+    assert not np.array_equal(given[BLOCK].values, before[0])
+    assert all(np.array_equal(rows.values, values) for rows, values in zip(given, before, strict=False))
+
+
+def test_a_head_that_computes_with_numpy_does_so_on_one_blas_thread_beside_openvino_too(
+    model: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("openvino")
+    seen: list[int] = []
+    read = Walk._read
+
+    def spied(walk: Walk, row: np.ndarray, hidden: np.ndarray) -> np.ndarray:
+        seen.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        return read(walk, row, hidden)
+
+    monkeypatch.setattr(Walk, "_read", spied)
+    with threadpool_limits(2, user_api="blas"):
+        tap, tables = FeatureTap(tiny_target(model)), tiny_tables(model)
+        drafter = DSparkDrafter(checkpoint_of(tiny_module("rnn")), tap, tables)
+        Engine(tap, drafter=drafter, schedule=FixedSchedule(3)).generate([1, 2, 3], SamplingParams(max_tokens=8))
+    assert set(seen) == {1}
 
 
 def test_drafting_computes_on_one_blas_thread_and_leaves_the_number_as_it_was(

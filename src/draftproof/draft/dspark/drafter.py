@@ -51,11 +51,11 @@ class DSparkDrafter:
         self._vocab = checkpoint.tensors["vocab"]
         threads: int | None = getattr(tap.inner, "threads", None)
         self._forward = forward or make_forward(checkpoint, tables, threads=threads)
-        self._head = SequentialHead(checkpoint)
+        self._head = SequentialHead(checkpoint, self._forward.biases)
         self._context: dict[int, ContextCache] = {}
         # NumPy's BLAS keeps its threads spinning after a product, on the cores the target's next pass needs: a pass of
         # four rows then took 19 ms instead of 13. The products here are small; while drafting, one thread computes.
-        self._blas = ThreadpoolController()
+        self._blas = ThreadpoolController() if self._forward.blas or self._head.gates else None
 
     def another(self) -> DSparkDrafter:
         """One for another engine around the same target, with the same weights: they take turns, not threads."""
@@ -75,7 +75,7 @@ class DSparkDrafter:
         if cache.length < known:
             states = self._tap.take(tokens[:known], cache.length)
             if states is not None:
-                with self._one_thread() if self._forward.blas else nullcontext():
+                with self._one_thread():
                     self._forward.extend(cache, states)
 
     def propose(self, requests: Seq[DraftRequest]) -> list[Proposal]:
@@ -95,6 +95,8 @@ class DSparkDrafter:
         return proposals
 
     def _one_thread(self) -> AbstractContextManager[Any]:
+        if self._blas is None:
+            return nullcontext()
         limited: AbstractContextManager[Any] = self._blas.limit(limits=1, user_api="blas")
         return limited
 
@@ -111,7 +113,8 @@ class DSparkDrafter:
             if k < len(request.thresholds) and survival < request.thresholds[k]:
                 break  # before the token is drawn: what it is has no say in it
             bias = walk.next(block.hidden[k], previous)
-            logits = block.logits[k] if bias is None else block.logits[k] + bias
+            # Rows of its own: the forward pass may write the next block where it wrote this one.
+            logits = block.logits[k].copy() if bias is None else block.logits[k] + bias
             q = request.sampler.distribution(self._rows(logits), 0, tokens)
             tokens.append(request.sampler.draw(q, k))
             laws.append(q)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,13 +21,16 @@ import numpy.typing as npt
 from draftproof.draft.dspark.checkpoint import Checkpoint
 from draftproof.draft.dspark.config import DSparkConfig
 from draftproof.draft.dspark.context import ContextCache
+from draftproof.draft.dspark.heads import product
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class BlockRows:
-    """hidden: (block, hidden), after the final norm. logits: U, (rows wanted, draft vocab). Float32."""
+    """hidden: (block, hidden), after the final norm. logits: U, (rows wanted, draft vocab). Float32; they may be views
+    of what the next block overwrites.
+    """
 
     hidden: Array
     logits: Array
@@ -49,6 +53,11 @@ class Forward(Protocol):
         """One block per sequence, after its whole context. anchors: token ids; wanted: rows of logits of each."""
         ...
 
+    @property
+    def biases(self) -> Callable[[Array], Array] | None:
+        """What a sequential head's read (rank,) adds to a row of logits, (draft vocab,); None for a head without."""
+        ...
+
 
 class NumpyForward:
     """embedding, head: the target's tables, (vocab, hidden)."""
@@ -63,6 +72,7 @@ class NumpyForward:
         self._layers = [layer_weights(checkpoint, i) for i in range(c.layers)]
         self._context, self._context_kv = context_weights(checkpoint)
         self._context_norm = t["context.norm"]
+        self.biases = product(checkpoint) if "head.out" in t else None
         self._key_norms = None if not c.qk_norm else np.stack([w["k_norm"] for w in self._layers])[:, None]
 
     def new_cache(self) -> ContextCache:

@@ -6,6 +6,7 @@ The same numbers as `module` up to float32 rounding. What it does not do: draw t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,17 @@ Array = npt.NDArray[Any]
 
 
 class SequentialHead:
-    """The weights, shared by all sequences; `start` gives one block's walk."""
+    """The weights, shared by all sequences; `start` gives one block's walk. biases: those of the forward pass
+    (`forward.Forward.biases`), by default a product here.
+    """
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, biases: Callable[[Array], Array] | None = None) -> None:
         t = checkpoint.tensors
         self.config = checkpoint.config
         self.index = np.full(self.config.target_vocab, self.config.draft_vocab, dtype=np.int64)
         self.index[t["vocab"]] = np.arange(self.config.draft_vocab)
         self.embed: Array | None = t.get("head.embed")
-        self.out: Array | None = None if self.embed is None else np.ascontiguousarray(t["head.out"].T)
+        self.biases = biases if biases is not None or self.embed is None else product(checkpoint)
         self.gates = {gate: t[f"head.{gate}"] for gate in ("gate", "cell", "read") if f"head.{gate}" in t}
         d = self.config.hidden
         self.confidence_hidden, self.confidence_previous = t["confidence"][:d], t["confidence"][d:]
@@ -59,11 +62,10 @@ class Walk:
         """B of row k over the draft vocabulary or None, from the same; the next row is the coming one then."""
         head = self._head
         self._k += 1
-        if head.embed is None or head.out is None:
+        if head.embed is None or head.biases is None:
             return None
         row = head.embed[head.index[previous]]
-        bias: Array = (self._read(row, hidden) if head.gates else row) @ head.out
-        return bias
+        return head.biases(self._read(row, hidden) if head.gates else row)
 
     def _read(self, row: Array, hidden: Array) -> Array:
         gates = self._head.gates
@@ -73,6 +75,17 @@ class Walk:
         self._state = keep * state + (1 - keep) * np.tanh(gates["cell"] @ z)
         read: Array = np.tanh(gates["read"] @ z)
         return read
+
+
+def product(checkpoint: Checkpoint) -> Callable[[Array], Array]:
+    """`forward.Forward.biases` in numpy."""
+    out = np.ascontiguousarray(checkpoint.tensors["head.out"].T)
+
+    def biases(read: Array) -> Array:
+        found: Array = read @ out
+        return found
+
+    return biases
 
 
 def _sigmoid(x: float) -> float:
