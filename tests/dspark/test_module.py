@@ -165,6 +165,55 @@ def test_one_graph_gives_what_numpy_gives_alone_and_together_as_contexts_grow_an
     assert caches[0][1].room > 256
 
 
+def test_sequences_may_come_go_and_change_places_between_blocks(model: LlamaForCausalLM) -> None:
+    """What is kept of them from block to block is copied as they grow, are cut and grow differently again."""
+    pytest.importorskip("openvino")
+    checkpoint, tables = checkpoint_of(tiny_module(spread=0.2)), tiny_tables(model)
+    plain = NumpyForward(checkpoint, tables.embedding, tables.head)
+    graph = OpenVINOForward(checkpoint, tables.embedding, tables.head, exact=True)
+    pairs = [(plain.new_cache(), graph.new_cache()) for _ in range(4)]
+    rng = np.random.default_rng(3)
+    width = len(checkpoint.config.feature_layers) * checkpoint.config.hidden
+
+    def grow(number: int, cut: int, add: int) -> None:
+        features = rng.standard_normal((add, width)).astype(np.float32)
+        for forward, cache in zip((plain, graph), pairs[number], strict=True):
+            cache.cut(cache.length - cut)
+            forward.extend(cache, features)
+
+    for number in range(4):
+        grow(number, 0, 20 + 3 * number)
+    among = ("012", "012", "102", "21", "3", "21", "23", "21", "0123", "0123", "3120")
+    for step, which in enumerate([int(i) for i in places] for places in among):
+        theirs, ours = (
+            _kept(forward.blocks([pairs[i][side] for i in which], [3, 5, 7, 9][: len(which)], [BLOCK] * len(which)))
+            for side, forward in enumerate((plain, graph))
+        )
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(one.hidden, other.hidden, rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(one.logits, other.logits, rtol=1e-4, atol=1e-4)
+        for number in range(4):
+            grow(number, (2 * step + number) % 7, 3 + (step * number) % 3)
+
+
+def test_what_was_copied_of_a_sequence_for_the_last_block_is_not_copied_again(model: LlamaForCausalLM) -> None:
+    pytest.importorskip("openvino")
+    checkpoint, tables = checkpoint_of(tiny_module(spread=0.2)), tiny_tables(model)
+    graph = OpenVINOForward(checkpoint, tables.embedding, tables.head, exact=True)
+    caches = [graph.new_cache() for _ in range(2)]
+    rng = np.random.default_rng(3)
+    width = len(checkpoint.config.feature_layers) * checkpoint.config.hidden
+    for cache in caches:
+        graph.extend(cache, rng.standard_normal((40, width)).astype(np.float32))
+    first, second = (_kept(graph.blocks(caches, [3, 5], [BLOCK] * 2)) for _ in range(2))
+    for cache in caches:
+        cache.store[:, :, :, :20] = 7.0
+    third = _kept(graph.blocks(caches, [3, 5], [BLOCK] * 2))
+    for one, two, three in zip(first, second, third, strict=True):
+        assert np.array_equal(one.logits, two.logits)
+        assert np.array_equal(two.logits, three.logits)
+
+
 def test_while_nothing_is_drafted_keys_and_values_are_computed_many_tokens_at_a_time(model: LlamaForCausalLM) -> None:
     """100 rounds of plain decoding, then a block: the same as in numpy, after three calls and one for the block."""
     pytest.importorskip("openvino")

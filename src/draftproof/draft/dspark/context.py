@@ -22,11 +22,11 @@ class ContextCache:
     keys and values of every layer in turn, each (1, kv heads, room, head_dim); views that stay until the store grows.
     """
 
-    __slots__ = ("_count", "_features", "parts", "store", "stored")
+    __slots__ = ("_count", "_features", "_same", "parts", "store", "stored")
 
     def __init__(self, layers: int, kv_heads: int, head_dim: int) -> None:
         self._take(np.zeros((layers, 2, kv_heads, _FIRST_ROOM, head_dim), dtype=np.float32))
-        self.stored = 0
+        self.stored = self._same = 0
         self._features: Array | None = None  # with room for more
         self._count = 0
 
@@ -74,6 +74,12 @@ class ContextCache:
     def cut(self, length: int) -> None:
         """Forget tokens from `length` on."""
         self.stored, self._count = min(length, self.stored), min(max(length - self.stored, 0), self._count)
+        self._same = min(self._same, self.stored)
+
+    def same(self) -> int:
+        """How many stored tokens are those of the last time that this was asked: what a copy of them need not copy."""
+        same, self._same = self._same, self.stored
+        return same
 
     def layer(self, i: int) -> tuple[Array, Array]:
         """Keys and values of one layer: (kv heads, stored tokens, head_dim) each."""

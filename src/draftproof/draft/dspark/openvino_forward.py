@@ -67,6 +67,7 @@ class OpenVINOForward:
         self.biases = compiled(graph.biases()).alone if "head.out" in checkpoint.tensors else None
         self._new_inputs = functools.partial(_Inputs, c, embedding, checkpoint.tensors["mask"], self._turns)
         self._inputs = self._new_inputs(1, 0)
+        self._side_by_side = _SideBySide(c)
 
     def new_cache(self) -> ContextCache:
         return ContextCache(self.config.layers, self.config.kv_heads, self.config.head_dim)
@@ -98,7 +99,7 @@ class OpenVINOForward:
             each = [logits[: wanted[0]]]
         else:
             rows = np.concatenate([i * g + np.arange(n, dtype=np.int32) for i, n in enumerate(wanted)])
-            fresh, hidden, logits = self._together()([*arrays, rows, *_together(caches, room)])
+            fresh, hidden, logits = self._together()([*arrays, rows, *self._side_by_side.of(caches, room)])
             each = np.split(logits, np.cumsum(wanted)[:-1])
         for i, cache in enumerate(caches):
             if cache.waiting is not None:
@@ -184,10 +185,26 @@ class _Inputs:
         return [self._features, self._x, self._cos, self._sin, self._seen]
 
 
-def _together(caches: Seq[ContextCache], room: int) -> list[Array]:
-    """The parts of several sequences' stores, (sequences, kv heads, room, head_dim) each."""
-    layers, _, heads, _, size = caches[0].store.shape
-    together = np.zeros((layers, 2, len(caches), heads, room, size), np.float32)
-    for j, cache in enumerate(caches):
-        together[:, :, j, :, : cache.stored] = cache.store[:, :, :, : cache.stored]
-    return [part for layer in together for part in layer]
+class _SideBySide:
+    """The stores of several sequences in one array for each of their parts, copied from block to block as they grow."""
+
+    def __init__(self, config: DSparkConfig) -> None:
+        self._config = config
+        self._held: list[ContextCache] = []
+        self._all = np.zeros((0, 0, 0, 0, 0, 0), np.float32)
+        self._parts: list[Array] = []
+
+    def of(self, caches: Seq[ContextCache], room: int) -> list[Array]:
+        """Keys and values of every layer in turn, (sequences, kv heads, room, head_dim) each."""
+        c = self._config
+        shape = (c.layers, 2, len(caches), c.kv_heads, room, c.head_dim)
+        if self._all.shape != shape:
+            self._all, self._held = np.zeros(shape, np.float32), []
+            self._parts = [part for layer in self._all for part in layer]
+        for i, cache in enumerate(caches):
+            same = cache.same()
+            if i >= len(self._held) or self._held[i] is not cache:
+                same = 0
+            self._all[:, :, i, :, same : cache.stored] = cache.store[:, :, :, same : cache.stored]
+        self._held = list(caches)
+        return self._parts
