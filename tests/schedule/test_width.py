@@ -20,7 +20,7 @@ from draftproof.schedule.base import RoundRecord, Slot, Steady
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import RECENT, FixedSchedule
 from draftproof.schedule.prefix import PrefixSchedule
-from draftproof.schedule.width import HORIZON, Width
+from draftproof.schedule.width import HORIZON, Width, by_position
 from draftproof.target.base import Feed, Rows
 
 POINTS = {1: 7.0, 2: 7.1, 4: 7.5, 8: 8.3, 9: 8.6}  # ms, as measured with 8-bit activations
@@ -125,28 +125,28 @@ def test_it_comes_back_when_drafts_become_good_again() -> None:
 
 
 def test_a_change_has_to_repay_itself_in_the_rounds_that_are_known() -> None:
-    gain = [[0.2]]  # 2 wide: 1.2 tokens a round
+    gain = [0.2]  # 2 wide: 1.2 tokens a round
     seconds: Callable[[int], float] = lambda width: 1.0 + 0.05 * width  # noqa: E731 - one line, used thrice
-    assert Width(1).next(gain, seconds, 0.0) == 2
+    assert Width(1).next(gain, 1, seconds, 0.0) == 2
     dear = Width(1)
-    grown = [dear.next(gain, seconds, 1.0) for _ in range(3 * HORIZON)]
+    grown = [dear.next(gain, 1, seconds, 1.0) for _ in range(3 * HORIZON)]
     first = grown.index(2)  # 1 - 1.1 / (1.2 * 1.05) of a round's 1.05 is gained in each: 1.0 needs 8 rounds and more
     assert 7 <= first <= 12
     assert set(grown[first:]) == {2}
     dearer = Width(1)
-    grown = [dearer.next(gain, seconds, 0.15 * HORIZON) for _ in range(3 * HORIZON)]
+    grown = [dearer.next(gain, 1, seconds, 0.15 * HORIZON) for _ in range(3 * HORIZON)]
     # Not repaid in HORIZON rounds, but as much is lost after 2.4 / 0.133 of them.
     assert 17 <= grown.index(2) <= 20
     loses = Width(1)
-    assert {loses.next([[0.04]], seconds, 0.01) for _ in range(200)} == {1}  # 1.04 tokens in 1.048 of the time
+    assert {loses.next([0.04], 1, seconds, 0.01) for _ in range(200)} == {1}  # 1.04 tokens in 1.048 of the time
 
 
 def test_one_promising_proposal_widens_at_once_and_a_poor_one_does_not() -> None:
     def after(survival: float) -> int:
         width = Width(8)
         for _ in range(HORIZON):
-            width.next([[]], _seconds, SWITCH, leap=True)
-        return width.next([[survival**k for k in range(1, 9)]], _seconds, SWITCH, leap=True)
+            width.next([], 1, _seconds, SWITCH, leap=True)
+        return width.next([survival**k for k in range(1, 9)], 1, _seconds, SWITCH, leap=True)
 
     assert after(0.95) == 9
     assert after(0.3) == 1
@@ -155,15 +155,15 @@ def test_one_promising_proposal_widens_at_once_and_a_poor_one_does_not() -> None
 def test_where_the_pass_is_a_change_anyway_the_better_width_is_taken_at_once() -> None:
     for free in (False, True):
         width = Width(8)
-        width.next([[0.9, 0.8, 0.7]], _seconds, 50.0)
-        assert width.next([[0.9, 0.8, 0.7]], _seconds, 50.0, free=free) == (4 if free else 1)
+        width.next([0.9, 0.8, 0.7], 1, _seconds, 50.0)
+        assert width.next([0.9, 0.8, 0.7], 1, _seconds, 50.0, free=free) == (4 if free else 1)
     # What one round promises must repay the way back alone, where the way there costs nothing: here 1.4 tokens of 7 ms
     # for 1.3 ms more, between one change and two.
     for free in (False, True):
         width = Width(8)
         for _ in range(8 * HORIZON):
-            width.next([[]], _seconds, SWITCH, leap=True)
-        widest = width.next([[0.6**k for k in range(1, 9)]], _seconds, SWITCH, free=free, leap=True)
+            width.next([], 1, _seconds, SWITCH, leap=True)
+        widest = width.next([0.6**k for k in range(1, 9)], 1, _seconds, SWITCH, free=free, leap=True)
         assert (widest > 4) == free
 
 
@@ -216,7 +216,7 @@ def test_the_width_is_the_one_of_its_obvious_twin(
     now, lost = 1, 0.0
     for number, survivals in enumerate(rounds):
         free = number in free_rounds  # the pass is a change whatever is decided
-        got = width.next(survivals, _seconds, switch, free=free)
+        got = width.next(by_position(survivals), len(survivals), _seconds, switch, free=free)
         past.append([0.0, *(sum(1 + sum(row[: w - 1]) for row in survivals) for w in range(1, 6))])
         weights = [memory**age for age in range(len(past) - 1, -1, -1)]
         tokens = [sum(g * made[w] for g, made in zip(weights, past, strict=True)) for w in range(6)]
@@ -376,5 +376,5 @@ def test_replayed_calls_have_the_widths_of_the_run() -> None:
 def test_a_rare_look_counts_for_the_rounds_since_the_last_one(rounds: int) -> None:
     """A tenth of a token a round is little beside a change of five rounds; in a hundred of them it is twice as much."""
     width = Width(1)
-    width.next([[0.1]], lambda width: 1.0, 5.0, rounds=rounds)
+    width.next([0.1], 1, lambda width: 1.0, 5.0, rounds=rounds)
     assert width.now == (2 if rounds == 100 else 1)

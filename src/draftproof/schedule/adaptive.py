@@ -32,7 +32,7 @@ from draftproof.schedule.fixed import LONGEST
 from draftproof.schedule.later import AT_ONCE, TOGETHER, Later
 from draftproof.schedule.renewal import Renewal
 from draftproof.schedule.seconds import DraftSeconds, RestSeconds, Seconds
-from draftproof.schedule.width import Width
+from draftproof.schedule.width import Width, by_position
 
 PROBE_SHARE = 0.005  # of all time, lost by trying a costly drafter that is switched off
 FIRST_TRY = 3  # tokens drafted before a drafter's cost is known, and
@@ -230,7 +230,9 @@ class AdaptiveSchedule:
     def _next_width(self, survivals: Seq[Seq[float]], seconds: Callable[[int], float], *, leap: bool = False) -> int:
         """Where the last pass read a prompt, or had more or fewer requests, every width is a change: any is free."""
         free = self.costs.changes(len(survivals) * self._width.now)
-        return self._width.next(survivals, seconds, self.costs.switch, free=free, leap=leap)
+        return self._width.next(
+            by_position(survivals), len(survivals), seconds, self.costs.switch, free=free, leap=leap
+        )
 
     def _with_width(self, requests: int, context: int, per_token: float = 0.0) -> Callable[[int], float]:
         """Seconds of a round by its width."""

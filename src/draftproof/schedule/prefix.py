@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from itertools import islice, pairwise, zip_longest
+from itertools import islice, pairwise
 from typing import Literal
 
 from draftproof.draft.base import Proposal
@@ -42,7 +42,7 @@ from draftproof.schedule.later import AT_ONCE, TOGETHER, Later
 from draftproof.schedule.renewal import Renewal
 from draftproof.schedule.seconds import DraftSeconds, RestSeconds, Seconds
 from draftproof.schedule.trust import Trust
-from draftproof.schedule.width import Width
+from draftproof.schedule.width import Width, by_position
 
 Form = Literal["causal", "budget"]
 PROBE_SHARE = 0.003  # of all time, lost by trying a drafter that is switched off
@@ -194,9 +194,9 @@ class PrefixSchedule:
         if tried is not None:  # it stands for all requests
             proposals, admitted = [proposals[tried]] * requests, [admitted[tried]] * requests
         each = [list(islice(self._survivals(p), n)) for p, n in zip(proposals, admitted, strict=True)]
-        promised = _by_position(each)
+        promised = by_position(each)
         if any(record.admitted):
-            came = _by_position([[1.0] * accepted for accepted in record.accepted])
+            came = by_position([[1.0] * accepted for accepted in record.accepted])
             self._trust.observe(promised if tried is None else each[0], came, self._since)
         else:
             self._trust.doubt()
@@ -211,6 +211,7 @@ class PrefixSchedule:
             # The round is over: its confidences are history now.
             self._width.next(
                 self._beyond(proposals),
+                requests,
                 lambda width: seconds(requests * width) + (self._drafting(width - 1) or 0.0),
                 self.costs.switch,
                 free=self.costs.changes(requests * self._width.now),  # the round read a prompt
@@ -324,20 +325,18 @@ class PrefixSchedule:
             least = min(least, survival * kept)
             yield least
 
-    def _beyond(self, proposals: Seq[Proposal]) -> list[list[float]]:
-        """Believed survivals of past proposals, continued to the longest draft."""
-        estimates = {
-            (p.drafter, p.stratum): self.acceptance.estimates(p.drafter, p.stratum, self.longest) for p in proposals
-        }
+    def _beyond(self, proposals: Seq[Proposal]) -> list[float]:
+        """Believed survivals of past proposals, continued to the longest draft; sums over the requests."""
+        alike: dict[tuple[str, int, int], list[list[float]]] = {}
+        for p in proposals:
+            alike.setdefault((p.drafter, p.stratum, len(p.tokens)), []).append(list(self._believed(p)))
         continued = []
-        for proposal in proposals:
-            known = list(self._believed(proposal))
-            alive = known[-1] if known else 0.0
-            for share in estimates[proposal.drafter, proposal.stratum][len(known) :]:
-                alive *= share
-                known.append(alive)
+        for (drafter, stratum, length), survivals in alike.items():
+            known = by_position(survivals)
+            for share in self.acceptance.estimates(drafter, stratum, self.longest)[length:] if length else ():
+                known.append(known[-1] * share)
             continued.append(known)
-        return continued
+        return by_position(continued)
 
     def _round(self, requests: int, context: int, drafting: float = 0.0) -> Callable[[int], float]:
         """Seconds of a whole round by its rows. drafting: seconds of it."""
@@ -357,11 +356,6 @@ class _Plan:
     most: int
     thresholds: Seq[float]
     seconds: Callable[[int], float]
-
-
-def _by_position(rows: Seq[Seq[float]]) -> list[float]:
-    """Sums over the requests."""
-    return [sum(column) for column in zip_longest(*rows, fillvalue=0)]
 
 
 def _length(proposal: Proposal) -> int:

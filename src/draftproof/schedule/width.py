@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
+from itertools import zip_longest
 
 HORIZON = 16  # rounds
 MEMORY = 1 - 1 / HORIZON  # weight kept by what was known when a round adds its own
@@ -35,7 +36,8 @@ class Width:
 
     def next(
         self,
-        survivals: Seq[Seq[float]],
+        promised: Seq[float],
+        requests: int,
         seconds: Callable[[int], float],
         switch: float,
         *,
@@ -45,13 +47,12 @@ class Width:
     ) -> int:
         """Learn from a round's proposals and decide; the width from now on.
 
-        survivals[r][k]: P(at least k+1 tokens of request r accepted), empty for none. seconds(width): of a whole round
-        with it. switch: of a change. free: the coming pass is a change whatever is decided. leap: survivals are of the
-        round to come, and may widen it at once if they alone repay the change there and back. rounds: since last
-        time.
+        promised[k]: the sum over `requests` of P(at least k+1 tokens accepted). seconds(width): of a whole round with
+        it. switch: of a change. free: the coming pass is a change whatever is decided. leap: what is promised is of the
+        round to come, and may widen it at once if that alone repays the change there and back. rounds: since last time.
         """
-        widest, requests = len(self._tokens) - 1, len(survivals)
-        made = _tokens(survivals, widest)
+        widest = len(self._tokens) - 1
+        made = _tokens(promised, requests, widest)
         self._requests = MEMORY * self._requests + requests
         self._rounds = MEMORY * self._rounds + 1
         for width in range(1, widest + 1):
@@ -77,13 +78,14 @@ class Width:
         return self.now
 
 
-def _tokens(survivals: Seq[Seq[float]], widest: int) -> list[float]:
+def by_position(survivals: Seq[Seq[float]]) -> list[float]:
+    """Sums over the requests."""
+    return [sum(column) for column in zip_longest(*survivals, fillvalue=0)]
+
+
+def _tokens(promised: Seq[float], requests: int, widest: int) -> list[float]:
     """Expected tokens of a round by width, 0..widest."""
-    made = [0.0, *[float(len(survivals))] * widest]
-    for row in survivals:
-        total = 0.0
-        for width in range(2, widest + 1):
-            if width - 2 < len(row):
-                total += row[width - 2]
-            made[width] += total
+    made = [0.0, float(requests)]
+    for k in range(widest - 1):
+        made.append(made[-1] + (promised[k] if k < len(promised) else 0.0))
     return made
