@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from draftproof.draft.base import Proposal
 from draftproof.errors import InvalidValue
 from draftproof.schedule.acceptance import LEAST, Acceptance
-from draftproof.schedule.adaptive import EVIDENCE, PROBE_SHARE, AdaptiveSchedule
+from draftproof.schedule.adaptive import EVIDENCE, POOLED, PROBE_SHARE, AdaptiveSchedule
 from draftproof.schedule.allocate import best_block, best_rows
 from draftproof.schedule.base import RoundRecord, Slot
 from draftproof.schedule.costs import CostCurve
@@ -369,3 +369,19 @@ def test_texts_that_have_become_easier_are_noticed_soon(rate):
     assert machine.schedule._probed <= PROBE_SHARE * 1.1 * machine.schedule._elapsed
     assert sum(n > 0 for n in asked[200:1000]) < 100
     assert sum(n > 0 for n in asked[-60:]) > 50
+
+
+def test_a_drafter_with_nothing_to_go_by_before_the_prompt_was_read_was_not_wrong():
+    """32 requests join: none of their blocks can be made yet, which says nothing of those to come."""
+    schedule = AdaptiveSchedule(CostCurve({1: 6.0, 32: 30.0, 64: 32.0, 96: 48.0}, switch=5.0), 3)
+    slots = [Slot(i, 10, 50, "d") for i in range(32)]
+    before = schedule.acceptance.survivals("d", POOLED, 3)
+    assert any(schedule.lengths(slots))
+    nothing = [Proposal(drafter="d")] * 32
+    assert schedule.admit(slots, nothing) == [0] * 32
+    schedule.observe(RoundRecord(slots, nothing, [0] * 32, [0] * 32, [[0]] * 32, 320, 90.0, 0.3, 0.0))
+    assert schedule.acceptance.survivals("d", POOLED, 3) == before
+    assert all(schedule.lengths(slots))
+    schedule.admit(slots, nothing)  # with nothing new to read it is
+    schedule.observe(RoundRecord(slots, nothing, [0] * 32, [0] * 32, [[0]] * 32, 32, 30.0, 0.3, 0.0))
+    assert schedule.acceptance.survivals("d", POOLED, 3)[0] < 0.5 * before[0]

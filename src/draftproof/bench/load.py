@@ -184,9 +184,12 @@ def _repeat(plan: LoadPlan, running: Seq[_Running], requests: int, repeat: int, 
 def measure_passes(
     target: Target, requests: int, longest: int, *, budget: float = CURVE_SECONDS, clock: Clock = perf_counter
 ) -> tuple[dict[int, float], float]:
-    """Median seconds of passes of `requests` sequences with 1 .. longest + 1 rows each, by rows in all; of a change."""
+    """Median seconds of passes of `requests` sequences with 1 .. longest + 1 rows each, by rows in all, and of one row
+    alone, by which schedules judge whether a drafter is cheap; of a change.
+    """
     each, switch = time_passes(target, requests, range(1, longest + 2), budget=budget, clock=clock)
-    return {requests * rows: seconds for rows, seconds in each.items()}, switch
+    alone, _ = time_passes(target, 1, [1], budget=budget / 8, clock=clock) if requests > 1 else ({}, 0.0)
+    return alone | {requests * rows: seconds for rows, seconds in each.items()}, switch
 
 
 class _Group:

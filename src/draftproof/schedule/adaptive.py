@@ -188,6 +188,8 @@ class AdaptiveSchedule:
         elif proposed or self._idle >= self._idle_after:
             self._idle += 1
         self._since += 1
+        if not proposed and record.read_prompt:
+            self._asked = []  # a drafter that reads the target has nothing to go by before that
         asked = any(self._asked)
         self._later.append((record, self._asked, self._since))
         now = self.costs.switch or (asked and (self._since > 1 or self._drafted < EVIDENCE))

@@ -47,6 +47,11 @@ class RoundRecord:
     draft_seconds: float
     other_seconds: float
 
+    @property
+    def read_prompt(self) -> bool:
+        """Whether the pass had more rows than those of the round's own tokens and of what was verified."""
+        return self.rows > len(self.slots) + sum(self.admitted)
+
 
 @runtime_checkable
 class Schedule(Protocol):

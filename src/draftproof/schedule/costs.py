@@ -173,7 +173,7 @@ class _Wide:
 def learn_pass(costs: CostCurve, record: RoundRecord, width: int) -> None:
     """Refine the curve from a round whose parts were filled up to `width`, unless its pass read a prompt."""
     requests = len(record.slots)
-    if record.rows > requests + sum(record.admitted):
+    if record.read_prompt:
         costs.other_pass()
         return
     context = max((slot.length for slot in record.slots), default=0)
