@@ -60,7 +60,7 @@ class DSparkDrafter:
     def another(self) -> DSparkDrafter:
         """One for another engine around the same target, with the same weights: they take turns, not threads."""
         other = copy(self)
-        other._context = {}
+        other._context, other._forward = {}, self._forward.another()
         return other
 
     def open(self, id: int) -> None:

@@ -53,6 +53,12 @@ class Forward(Protocol):
         """One block per sequence, after its whole context. anchors: token ids; wanted: rows of logits of each."""
         ...
 
+    def another(self) -> Forward:
+        """One with the same weights, for sequences of another engine: what is compiled for a number of sequences is its
+        own.
+        """
+        ...
+
     @property
     def biases(self) -> Callable[[Array], Array] | None:
         """What a sequential head's read (rank,) adds to a row of logits, (draft vocab,); None for a head without."""
@@ -74,6 +80,9 @@ class NumpyForward:
         self._context_norm = t["context.norm"]
         self.biases = product(checkpoint) if "head.out" in t else None
         self._key_norms = None if not c.qk_norm else np.stack([w["k_norm"] for w in self._layers])[:, None]
+
+    def another(self) -> NumpyForward:
+        return self
 
     def new_cache(self) -> ContextCache:
         return ContextCache(self.config.layers, self.config.kv_heads, self.config.head_dim)

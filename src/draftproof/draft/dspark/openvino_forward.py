@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence as Seq
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -61,13 +62,21 @@ class OpenVINOForward:
             return _Call(core.compile_model(model, "CPU", options).create_infer_request())
 
         self._context = compiled(graph.context())
-        # Shapes that are known cost the runtime less. The other graph is made when there are several sequences.
-        self._alone = compiled(graph.block(1))
-        self._together = functools.cache(lambda: compiled(graph.block(-1)))
+        self._alone = compiled(graph.block(1))  # shapes that are known cost the runtime less
+        self._compile_together = lambda: compiled(graph.block(-1))
         self.biases = compiled(graph.biases()).alone if "head.out" in checkpoint.tensors else None
         self._new_inputs = functools.partial(_Inputs, c, embedding, checkpoint.tensors["mask"], self._turns)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._together = functools.cache(self._compile_together)  # when there are several sequences
         self._inputs = self._new_inputs(1, 0)
-        self._side_by_side = _SideBySide(c)
+        self._side_by_side = _SideBySide(self.config)
+
+    def another(self) -> OpenVINOForward:
+        other = copy(self)
+        other._begin()
+        return other
 
     def new_cache(self) -> ContextCache:
         return ContextCache(self.config.layers, self.config.kv_heads, self.config.head_dim)
