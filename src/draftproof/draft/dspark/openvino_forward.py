@@ -1,7 +1,8 @@
 """The DSpark drafter's forward pass as one OpenVINO graph: context and block, attention included.
 
 Every call of a runtime wakes its threads, and all the drafter's weights are read for every block; so there is one call,
-and weights are 8-bit integers with a scale for each output. What committed tokens add to the context is computed in the
+and weights are 8-bit integers with a scale for each output. (A sequential head's bias follows from the token before it,
+so that is a small call of its own for each token.) What committed tokens add to the context is computed in the
 same call: their features wait in the cache (`ContextCache.waiting`) until a block is wanted. The runtime prepares its
 kernels anew for another shape, so waiting features are filled up to one number and stores grow by doubling; a mask
 hides what does not count.
@@ -74,6 +75,7 @@ class OpenVINOForward:
         self._side_by_side = _SideBySide(self.config)
 
     def another(self) -> OpenVINOForward:
+        """See `forward.Forward`. For a number of sequences in turn with another one kernels would be prepared anew."""
         other = copy(self)
         other._begin()
         return other
