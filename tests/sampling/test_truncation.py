@@ -45,6 +45,18 @@ def test_top_k_and_top_p_of_large_rows_equal_a_full_sort(shape: str, size: int) 
             assert nucleus(values, weights, top_p, size).tolist() == sorted(ranking[:count].tolist())
 
 
+def test_a_border_of_one_unit_in_sums_that_no_float_holds() -> None:
+    size = 5000
+    one = 2.0 ** (62 - size.bit_length())
+    values = np.r_[np.zeros(40), -np.arange(1.0, size - 39)].astype(np.float32)
+    weights = np.r_[np.ones(40), np.full(size - 40, 1 / one)]
+    high = 40 * int(one)
+    total = high + size - 40
+    assert total > 2**54
+    for more in range(1, 30):
+        assert len(nucleus(values, weights, Fraction(high + more, total), size)) == 40 + more
+
+
 def test_exactly_k_are_kept_and_ties_go_to_smaller_ids_in_floats_and_fractions() -> None:
     for rows in (logits([1, 2, 1, 1, 2]), table(["1/7", "2/7", "1/7", "1/7", "2/7"])):
         for k, kept in ((1, [1]), (2, [1, 4]), (3, [0, 1, 4]), (4, [0, 1, 2, 4]), (5, [0, 1, 2, 3, 4])):

@@ -28,6 +28,8 @@ from draftproof.sampling.row import Array, Ids, WorkingRow
 _BLOCK = 64  # values per block maximum in top_k
 _BINS = 4096
 _TALL = 600  # exponentials of more may be no floats; with a largest one of 0 to this, what becomes 0 is 0 in any unit
+_LIKELY = 2.0**-9  # of the largest: tokens of less are looked at only where those of more are not enough
+_EXACT = 2.0**53  # floats below it that are whole have whole sums, in any order
 _SORTABLE = 2048  # up to here sorting costs less than another pass
 
 
@@ -107,11 +109,16 @@ def nucleus(values: Array, weights: npt.NDArray[np.float64], top_p: Number, size
 
     weights: as from `weights_of`, the largest being 1, in the same order as `values`. size: of the vocabulary.
     """
-    units = np.rint(weights * 2.0 ** (62 - size.bit_length())).astype(np.int64)
-    total = int(units.sum())
+    one = 2.0 ** (62 - size.bit_length())
+    units = weights * one
+    np.rint(units, out=units)
+    total = _whole(units)
     missing = math.ceil(as_written(top_p) * total)
     # Tokens below this have less than total - missing between them: the prefix ends before the first of them.
-    head = np.flatnonzero(units >= max(1, (total - missing) // len(units)))
+    least = max(1, (total - missing) // len(units))
+    head = np.flatnonzero(units >= max(_LIKELY * one, least))
+    if _whole(units[head]) < missing:
+        head = np.flatnonzero(units >= least)
     sure = []
     while len(head) > _SORTABLE:
         ranked = values[head].astype(np.float64)
@@ -124,20 +131,26 @@ def nucleus(values: Array, weights: npt.NDArray[np.float64], top_p: Number, size
         reached = np.cumsum(np.bincount(bins, weights=units[head]))
         border = min(int(np.searchsorted(reached, missing)), len(reached) - 1)
         # Sums of floats chose the bin; sums of integers say whether it is the right one.
-        before = int(units[head[bins < border]].sum())
+        before = _whole(units[head[bins < border]])
         while before >= missing:
             border -= 1
-            before = int(units[head[bins < border]].sum())
-        while before + int(units[head[bins == border]].sum()) < missing:
+            before = _whole(units[head[bins < border]])
+        while before + _whole(units[head[bins == border]]) < missing:
             border += 1
-            before = int(units[head[bins < border]].sum())
+            before = _whole(units[head[bins < border]])
         sure.append(head[bins < border])
         missing -= before
         head = head[bins == border]
     order = np.argsort(-values[head], kind="stable")
-    count = int(np.searchsorted(np.cumsum(units[head[order]]), missing)) + 1
+    count = int(np.searchsorted(np.cumsum(units[head[order]].astype(np.int64)), missing)) + 1
     sure.append(head[order[:count]])
     return np.sort(np.concatenate(sure)) if len(sure) > 1 else np.sort(sure[0])
+
+
+def _whole(units: npt.NDArray[np.float64]) -> int:
+    """The sum of whole numbers >= 0, exactly: by floats as long as no sum of some of them can have been rounded."""
+    total = float(units.sum())
+    return int(total) if total < _EXACT else int(units.astype(np.int64).sum())
 
 
 def as_written(value: Number) -> Fraction:
