@@ -2,7 +2,7 @@
 
 Guarantees: those of an emitted token come from the very row the token was decided on, on every path (accepted,
 residual, bonus, plain), so they are what plain decoding reports; nothing is computed unless asked for. What it does
-not do: decide between before and after the controls; that is `Controls.logprobs`.
+not do: decide between before and after the controls; that is `Controls.scores`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from draftproof.sampling.controls import Controls
+from draftproof.sampling.scores import Scores
 from draftproof.target.base import Feed, Rows, Target
 
 PROMPT_CHUNK = 64  # rows of a prompt in memory at a time: 12 MiB at 49 152 tokens in float32
@@ -31,20 +29,9 @@ class TokenLogprob:
     top: Seq[tuple[int, float]] = ()
 
 
-def token_logprob(logprobs: npt.NDArray[np.float64], token: int, count: int) -> TokenLogprob:
-    """What is reported of one row: `logprobs` of shape (vocab,), float64; the `count` most probable tokens."""
-    return TokenLogprob(token, float(logprobs[token]), top_of(logprobs, count))
-
-
-def top_of(logprobs: npt.NDArray[np.float64], count: int) -> tuple[tuple[int, float], ...]:
-    """The `count` largest entries above -inf, largest first, ties by smaller id."""
-    count = min(count, len(logprobs))
-    if count == 0:
-        return ()
-    least = np.partition(logprobs, len(logprobs) - count)[len(logprobs) - count]
-    found = np.flatnonzero((logprobs >= least) & (logprobs > -np.inf))
-    order = np.lexsort((found, -logprobs[found]))[:count]
-    return tuple((int(i), float(logprobs[i])) for i in found[order])
+def token_logprob(scores: Scores, token: int, count: int) -> TokenLogprob:
+    """What is reported of one row: the token, and the `count` most probable ones."""
+    return TokenLogprob(token, scores.of(token), scores.top(count))
 
 
 def prompt_logprobs(
@@ -61,6 +48,6 @@ def prompt_logprobs(
         tokens = prompt[start : min(start + PROMPT_CHUNK, last)]
         rows: Rows = target.score([Feed(handle, tokens, rows=len(tokens))])[0]
         for row in range(len(tokens)):
-            values = controls.logprobs(rows, row, (), raw=True)
-            found.append(token_logprob(values, prompt[start + row + 1], count))
+            scores = controls.scores(rows, row, (), raw=True)
+            found.append(token_logprob(scores, prompt[start + row + 1], count))
     return tuple(found)

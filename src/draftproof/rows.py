@@ -14,6 +14,7 @@ from draftproof.chance import Streams
 from draftproof.dist import Dist
 from draftproof.logprobs import TokenLogprob, token_logprob
 from draftproof.sampling.controls import DeadEnd
+from draftproof.sampling.scores import Scores
 from draftproof.sequence import Sequence
 from draftproof.target.base import LogitRows, Rows, check_logits
 from draftproof.verify.base import Verifier
@@ -58,8 +59,10 @@ class TargetRows:
         params = self._sequence.params
         if params.logprobs is None:
             return None
-        values = self._sequence.controls.logprobs(self._rows, i, (), raw=params.raw_logprobs)
-        return token_logprob(values, token, params.logprobs)
+        if params.temperature and not params.raw_logprobs:
+            return token_logprob(Scores.of_dist(self.p(i)), token, params.logprobs)
+        scores = self._sequence.controls.scores(self._rows, i, (), raw=params.raw_logprobs)
+        return token_logprob(scores, token, params.logprobs)
 
 
 class DraftSampler:

@@ -121,27 +121,27 @@ def test_the_rows_of_the_target_are_never_written_to() -> None:
     everything = {"banned_ids": [0], "logit_bias": {1: 1.0}, "frequency_penalty": 1.0, "top_p": 0.9, "min_p": 0.1}
     asked = controls(3, **everything)
     asked.distribution(rows, 0, [1])
-    asked.logprobs(rows, 0, [1], raw=True)
-    asked.logprobs(rows, 0, [1], raw=False)
+    asked.scores(rows, 0, [1], raw=True)
+    asked.scores(rows, 0, [1], raw=False)
 
 
 def test_log_probabilities_before_and_after_the_controls() -> None:
     rows = logits([1.0, 0.0, 2.0])
     z = math.log(math.exp(1) + 1 + math.exp(2))
     asked = controls(3, top_k=2, temperature=0.5)
-    assert asked.logprobs(rows, 0, (), raw=True).tolist() == pytest.approx([1 - z, -z, 2 - z], abs=1e-15)
-    after = asked.logprobs(rows, 0, (), raw=False)
+    assert asked.scores(rows, 0, (), raw=True).dense().tolist() == pytest.approx([1 - z, -z, 2 - z], abs=1e-15)
+    after = asked.scores(rows, 0, (), raw=False).dense()
     assert after.dtype == np.float64
     assert after.tolist() == pytest.approx(
         [math.log(1 / (1 + math.exp(2))), -math.inf, math.log(1 / (1 + math.exp(-2)))]
     )
-    exact = controls(3, top_k=1).logprobs(table(["7/10", "3/10", "0"]), 0, (), raw=True)
+    exact = controls(3, top_k=1).scores(table(["7/10", "3/10", "0"]), 0, (), raw=True).dense()
     assert exact.tolist() == pytest.approx([math.log(0.7), math.log(0.3), -math.inf], abs=1e-15)
 
 
 def test_at_temperature_zero_log_probabilities_are_those_of_the_row_the_argmax_was_taken_of() -> None:
     asked = controls(3, temperature=0, banned_ids=[2], top_k=1)
-    after = asked.logprobs(logits([1.0, 0.0, 9.0]), 0, (), raw=False)
+    after = asked.scores(logits([1.0, 0.0, 9.0]), 0, (), raw=False).dense()
     z = math.log(math.exp(1) + 1)
     assert after.tolist() == pytest.approx([1 - z, -z, -math.inf])
 

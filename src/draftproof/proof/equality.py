@@ -166,8 +166,8 @@ def _explain(
         controls.commit(token)
     logits = LogitRows(rows[:1])
     if params.temperature == 0:
-        scores = controls.logprobs(logits, 0, (), raw=False)  # of the row whose argmax was taken
-        return Divergence(at, a, b, abs(float(scores[a] - scores[b])), row_noise(rows))
+        scores = controls.scores(logits, 0, (), raw=False)  # of the row whose argmax was taken
+        return Divergence(at, a, b, abs(scores.of(a) - scores.of(b)), row_noise(rows))
     p = controls.distribution(logits, 0, ())
     noise = Streams(SeededChance(plain.seed), epoch=0).at(Purpose.COUPLING, len(history))
     assert isinstance(noise, SeededChance)

@@ -22,7 +22,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 
 import numpy as np
-import numpy.typing as npt
 
 from draftproof.dist import Dist
 from draftproof.errors import DraftproofError, InvalidValue, Unsupported
@@ -34,6 +33,7 @@ from draftproof.sampling.params import SamplingParams
 from draftproof.sampling.penalties import Penalties
 from draftproof.sampling.processors import Processor
 from draftproof.sampling.row import WorkingRow
+from draftproof.sampling.scores import Scores
 from draftproof.sampling.truncation import distribution
 from draftproof.target.base import Rows
 from draftproof.text import Tokenizer
@@ -128,26 +128,17 @@ class Controls:
             return Dist.point(working.token_at(working.peak()), self.vocab_size)
         return distribution(working, temperature=t, min_p=params.min_p, top_k=params.top_k, top_p=params.top_p)
 
-    def logprobs(self, rows: Rows, row: int, drafted: Seq[int], *, raw: bool) -> npt.NDArray[np.float64]:
-        """Natural log-probabilities of one row, float64, shape (vocab,).
+    def scores(self, rows: Rows, row: int, drafted: Seq[int], *, raw: bool) -> Scores:
+        """Log-probabilities of one row.
 
-        raw: the model's own, before any control. Otherwise those of `distribution`, -inf outside its support; at
+        raw: the model's own, before any control. Otherwise those of `distribution`, impossible outside its support; at
         temperature 0, where that is a single token, those of the row its argmax was taken of.
         """
         if raw:
-            working = WorkingRow(rows, row, log=True)
-            working.top()
-        elif self.params.temperature == 0:
-            working = self._controlled(rows, row, drafted, float_log=True)
-        else:
-            p = self.distribution(rows, row, drafted)
-            dense = np.zeros(p.size)
-            dense[slice(None) if p.ids is None else p.ids] = p.probs.astype(np.float64)
-            return np.log(dense, out=np.full(p.size, -np.inf), where=dense > 0)
-        logits = working.dense()
-        logits -= logits.max()
-        logits -= np.log(np.exp(logits).sum())
-        return logits
+            return Scores.of_logits(WorkingRow(rows, row, log=True))
+        if self.params.temperature == 0:
+            return Scores.of_logits(self._controlled(rows, row, drafted, float_log=True))
+        return Scores.of_dist(self.distribution(rows, row, drafted))
 
     def allowed_prefix(self, drafted: Seq[int]) -> int:
         """How many of the drafted tokens the masks and the grammar allow, each after those before it.
