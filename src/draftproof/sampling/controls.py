@@ -179,10 +179,11 @@ class Controls:
         mask = None if self._cursor is None else self._cursor.mask(tuple(drafted))
         if mask is not None:  # without one the row cannot be reached, and any row will do
             working.restrict(mask)
-        if self._masks.allowed is not None:
-            working.restrict(self._masks.allowed)
-        working.forbid(self._masks.banned)
-        working.forbid(np.array(sorted(self._masks.forbidden(self._answer, drafted)), dtype=np.int64))
+        if not self._masks.never:
+            if self._masks.allowed is not None:
+                working.restrict(self._masks.allowed)
+            working.forbid(self._masks.banned)
+            working.forbid(np.array(sorted(self._masks.forbidden(self._answer, drafted)), dtype=np.int64))
         if biased:
             at, known = working.positions(self._bias[0])
             with np.errstate(over="ignore"):  # `top` below looks

@@ -52,19 +52,22 @@ class Penalties:
         """Penalise a row of logits that comes after the answer so far and `drafted`."""
         ids, counts = self._with(drafted)
         at, known = row.positions(ids)
-        counts = counts[known]
         values = row.writable()
         logits = values[at]
         with np.errstate(over="ignore"):  # the caller looks whether anything became infinite
             if self._repetition != 1:
                 logits = np.where(logits > 0, logits / self._repetition, logits * self._repetition)
-            logits = logits - self._frequency * counts
-            logits = logits - self._presence * (counts > 0)
+            if self._frequency or self._presence:
+                counts = counts[known]
+                logits = logits - self._frequency * counts
+                logits = logits - self._presence * (counts > 0)
         values[at] = logits
 
     def _with(self, drafted: Seq[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Ids and counts with the drafted tokens added, as arrays of their own."""
+        """Ids and counts with the drafted tokens added; not to be written to."""
         seen = len(self._slots)
+        if not drafted:
+            return self._ids[:seen], self._counts[:seen]
         new = {
             t: slot for slot, t in enumerate((t for t in dict.fromkeys(drafted) if t not in self._slots), start=seen)
         }

@@ -25,7 +25,8 @@ class WorkingRow:
     """values: logits if `log`, else probabilities (float64 or Fractions), of `ids`, or of 0..size-1 if that is None.
 
     changed: whether `values` is an array of this row's own, and no longer just what the model said. peak: where the
-    model's largest value lies, the first of equals, if that is known: looking for it costs a pass over the row.
+    model's largest value lies, the first of equals, if that is known: looking for it costs a pass over the row, so it is
+    kept until something is written.
     """
 
     __slots__ = ("_peak", "changed", "ids", "log", "size", "values")
@@ -51,6 +52,7 @@ class WorkingRow:
             keep = allowed[self.ids]
             self.ids, self.values = self.ids[keep], self.values[keep]
         self.changed = True
+        self._peak = None
 
     def forbid(self, ids: Ids) -> None:
         """Make these ids impossible."""
@@ -72,7 +74,7 @@ class WorkingRow:
         return at[known], known
 
     def writable(self) -> Array:
-        """The logits as float64, free to be changed in place."""
+        """The logits as float64, free to be changed in place before anything else is asked of the row."""
         assert self.log
         if self.values.dtype != np.float64:
             self.values = self.values.astype(np.float64)
@@ -100,11 +102,8 @@ class WorkingRow:
 
     def peak(self) -> int:
         """Where the largest value lies, the first of equals; of a row with a value."""
-        if self._peak is None or self.changed:
-            peak = int(self.values.argmax())
-            if self.changed:
-                return peak
-            self._peak = peak
+        if self._peak is None:
+            self._peak = int(self.values.argmax())
         return self._peak
 
     def token_at(self, position: int) -> int:
@@ -112,6 +111,7 @@ class WorkingRow:
         return position if self.ids is None else int(self.ids[position])
 
     def _own(self) -> None:
+        self._peak = None
         if not self.changed:
             self.values = self.values.copy()
             self.changed = True
