@@ -159,8 +159,11 @@ def residual(p: Dist, q: Dist, weight: Prob = 1) -> Dist | None:
     """norm((weight * p - q)+), or None where its mass Z is zero and nothing can be divided."""
     if p.token is not None:  # one possible token stays the only one
         return p if weight * p.prob(p.token) > q.prob(p.token) else None
-    if p.sums is not None and q.token is not None and weight == 1:
-        return _without(p, q.token, p.sums)
+    if p.sums is not None and weight == 1:
+        if q.token is not None:
+            return _without(p, q.token, p.sums)
+        if q.ids is not None:
+            return _less(p, q, q.ids)
     values, mass = _excess(p, q, weight)
     if not mass > 0:
         return None
@@ -177,6 +180,15 @@ def _without(p: Dist, token: int, sums: list[float]) -> Dist | None:
     sums = [*sums]
     # Summed again, not subtracted: what is left may be tiny beside what has gone.
     sums[block] = math.fsum(values[block * BLOCK : (block + 1) * BLOCK].tolist())
+    mass = math.fsum(sums)
+    return Dist(values, size=p.size, total=mass, sums=sums) if mass > 0 else None
+
+
+def _less(p: Dist, q: Dist, ids: npt.NDArray[np.int64]) -> Dist | None:
+    """The residual of a dense p against a q on few ids. Its twin is `_excess`."""
+    values = p.weights.copy()
+    values[ids] = np.maximum(values[ids] - q.probs * p.total, 0)
+    sums = block_sums(values)
     mass = math.fsum(sums)
     return Dist(values, size=p.size, total=mass, sums=sums) if mass > 0 else None
 

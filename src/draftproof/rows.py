@@ -14,6 +14,7 @@ from draftproof.chance import Streams
 from draftproof.dist import Dist
 from draftproof.logprobs import TokenLogprob, token_logprob
 from draftproof.sampling.controls import DeadEnd
+from draftproof.sampling.legal import Number
 from draftproof.sampling.scores import Scores
 from draftproof.sequence import Sequence
 from draftproof.target.base import LogitRows, Rows, check_logits
@@ -74,6 +75,10 @@ class DraftSampler:
         self._sequence = sequence
         self._streams = streams
         self._verifier = verifier
+
+    @property
+    def temperature(self) -> Number:
+        return self._sequence.params.temperature
 
     def distribution(self, rows: Rows, row: int, drafted: Seq[int], temperature: float | None = None) -> Dist:
         try:

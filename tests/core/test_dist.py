@@ -91,6 +91,27 @@ def test_the_residual_of_a_row_against_a_point_mass_equals_its_twin(size):
             assert rest.weights is not p.weights
 
 
+@pytest.mark.parametrize("size", [4, BLOCK + 1, 5 * BLOCK - 1])
+def test_the_residual_of_a_row_against_few_tokens_equals_its_twin(size):
+    for weights in _rows(size):
+        p = Dist.over_sum(weights, ids=None, size=size)
+        for ids in ([0, size - 1], [1, size // 2, size - 2], list(range(0, size, max(1, size // 7)))):
+            ids = np.array(sorted(set(ids)))
+            for q in (
+                Dist.over_sum(np.arange(1.0, len(ids) + 1), ids=ids, size=size),
+                Dist.over_sum(weights[ids] + 1e-300, ids=ids, size=size),
+            ):
+                rest = residual(p, q)
+                values, mass = _excess(p, q, 1)
+                if mass == 0:
+                    assert rest is None
+                    continue
+                assert (rest.weights == values).all()
+                assert float(rest.total) == pytest.approx(float(mass), rel=1e-12)
+                assert rest.sums == pytest.approx(block_sums(values), rel=1e-12)
+                assert rest.weights is not p.weights
+
+
 def test_sums_are_forgotten_when_weights_are_divided():
     p = Dist.over_sum(next(_rows(3 * BLOCK)), ids=None, size=3 * BLOCK)
     assert p.sums == block_sums(p.weights)

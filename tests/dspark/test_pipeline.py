@@ -19,6 +19,7 @@ from draftproof.draft import datastore as datastores
 from draftproof.draft.dspark import checkpoint as checkpoints
 from draftproof.draft.dspark.factory import feature_layers, make_dspark
 from draftproof.draft.dspark.tap import FeatureTap
+from draftproof.draft.laws import count_laws
 from draftproof.draft.shipped import folder_of
 from draftproof.engine import Engine
 from draftproof.errors import InvalidValue, ModelFileError, ModelNotFound, Unsupported
@@ -354,6 +355,11 @@ def test_the_command_line_counts_a_datastore_the_engine_can_use(folder: Path, tm
         ((text.tokens, text.prompt_length) for text in texts), store.vocab_size, store.tokenizer, least=1
     )
     assert [c.tolist() for c in again.contexts] == [c.tolist() for c in store.contexts]
+    laws = count_laws(((t.tokens, t.prompt_length) for t in texts if t.temperature > 0), store.vocab_size, least=1)
+    assert store.laws is not None
+    assert [(c, laws.after(c)) for c in ([], [5], [1, 5])] == [(c, store.laws.after(c)) for c in ([], [5], [1, 5])]
+    assert len(store.laws) == len(laws)
+    assert store.record["drawn_tokens"] == sum(len(t.tokens) - t.prompt_length for t in texts if t.temperature > 0)
     params = SamplingParams(max_tokens=20, temperature=0, ignore_eos=True)
     drafted = load_engine(str(folder), draft=f"retrieval:{tmp_path / 'retrieval'}", schedule="fixed", draft_length=3)
     result_drafted = drafted.generate([1, 5, 3], params)

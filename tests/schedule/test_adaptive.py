@@ -197,12 +197,14 @@ def test_the_choice_is_close_to_the_best_fixed_length(acceptance):
     assert Machine(CURVE, acceptance).run(6000) >= 0.95 * best
 
 
-def test_it_comes_back_when_drafts_become_good_again():
-    machine = Machine(CURVE, 0.0)
+@pytest.mark.parametrize(("draft_seconds", "sampled"), [(0.0, False), (0.01, True)])
+def test_it_comes_back_when_drafts_become_good_again(draft_seconds, sampled):
+    """Drawn tokens that are not verified tell nothing, however cheap they are: one is verified now and then."""
+    machine = Machine(CURVE, 0.0, draft_seconds=draft_seconds, sampled=sampled)
     machine.run(200)
     assert machine.admitted[-1] == 0
     machine.acceptance = 0.9
-    machine.run(400)
+    machine.run(2000 if sampled else 400)
     assert machine.admitted[-1] > 0
     assert machine.schedule.off_reason(0) is None
 
@@ -253,6 +255,27 @@ def test_admission_does_not_look_at_tokens():
             (admitted,) = machine.schedule.admit(slots, [Proposal([token] * n, None, "d")])
             lengths.add(admitted)
         assert len(lengths) == 1
+
+
+def test_of_drawn_tokens_none_is_drawn_that_is_not_verified_and_found_ones_beside_them_are_weighed():
+    """Two requests of one cheap drafter, which draws for the first and finds for the second."""
+    schedule = AdaptiveSchedule(CostCurve(CURVE.points), 4)
+    for _ in range(40):
+        slots = [Slot(0, 100, 64, "d"), Slot(1, 100, 64, "d")]
+        lengths = schedule.lengths(slots)
+        qs = ([object()] * lengths[0], None)
+        proposals = [
+            Proposal([7] * n, q if n else None, "d", stratum=i)
+            for i, (n, q) in enumerate(zip(lengths, qs, strict=True))
+        ]
+        admitted = schedule.admit(slots, proposals)
+        emitted = [[7, 8], [8]]
+        accepted = [min(1, admitted[0]), 0]
+        schedule.observe(RoundRecord(slots, proposals, admitted, accepted, emitted, 2 + sum(admitted), 12.0, 0.01, 0.0))
+    assert lengths[0] == admitted[0]
+    assert (lengths[1], admitted[1]) == (4, 0)
+    schedule.forget(0)
+    assert schedule.lengths([Slot(0, 100, 64, "d")]) == [4]  # another request with that id may find
 
 
 def test_a_costly_chain_of_drafters_is_judged_by_what_its_members_achieved():

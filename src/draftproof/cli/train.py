@@ -160,6 +160,7 @@ def retrieval(
     A folder that `train dspark` has written texts into is read as it is.
     """
     from draftproof.draft import datastore
+    from draftproof.draft.laws import count_laws
     from draftproof.load import LoadOptions
     from draftproof.train.corpus import CorpusPlan, read_corpus
 
@@ -180,12 +181,19 @@ def retrieval(
         threads=threads,
     )
     written = texts.write(target, options, source, out, plan, console)
+    corpus = list(read_corpus(written.texts))
+    # Tokens that were drawn have laws; those of temperature 0 are the most likely ones, whatever the others are.
+    drawn = [(text.tokens, text.prompt_length) for text in corpus if text.temperature > 0]
+    record = {"target": target, "prompts": written.prompts, "temperatures": list(plan.temperatures)}
+    if drawn:
+        record["drawn_tokens"] = sum(len(tokens) - prompt for tokens, prompt in drawn)
     made = datastore.count(
-        ((text.tokens, text.prompt_length) for text in read_corpus(written.texts)),
+        ((text.tokens, text.prompt_length) for text in corpus),
         written.vocab_size,
         written.tokenizer,
         least=least,
-        record={"target": target, "prompts": written.prompts, "temperatures": list(plan.temperatures)},
+        record=record,
+        laws=count_laws(drawn, written.vocab_size, least=least) if drawn else None,
     )
     folder = out / "retrieval"
     datastore.save(made, folder)

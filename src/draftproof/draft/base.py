@@ -14,11 +14,17 @@ from typing import Protocol, runtime_checkable
 
 from draftproof.dist import Dist
 from draftproof.errors import BadProposal
+from draftproof.sampling.legal import Number
 from draftproof.target.base import Rows
 
 
 class Sampler(Protocol):
     """The request's sampling controls and its proposal stream, for drafters that sample."""
+
+    @property
+    def temperature(self) -> Number:
+        """The request's; at 0 a token that was drawn is no more likely to be accepted than the best one."""
+        ...
 
     def distribution(self, rows: Rows, row: int, drafted: Seq[int], temperature: float | None = None) -> Dist:
         """q from row number `row` of the draft model's rows, after the request's controls.

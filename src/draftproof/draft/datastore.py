@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from draftproof.draft.laws import Laws
 from draftproof.errors import InvalidValue, ModelFileError, ModelNotFound, VocabularyMismatch
 from draftproof.models.cache import fresh_file, writing
 
@@ -42,7 +43,7 @@ _AGAIN = "fetch it or make it again with `draftproof train retrieval`"
 class Datastore:
     """contexts[n-1]: contexts of n tokens as numbers in base `vocab_size`, oldest token first: int64, ascending.
     followers[n-1]: the id that most often came after each: int32, as many. tokenizer: its fingerprint. record: how it
-    was made.
+    was made. laws: of answers above temperature 0; without them drafts are point masses at every temperature.
     """
 
     vocab_size: int
@@ -50,6 +51,7 @@ class Datastore:
     contexts: tuple[Array, ...]
     followers: tuple[Array, ...]
     record: Mapping[str, Any] = field(default_factory=dict)
+    laws: Laws | None = None
     _keys: tuple[memoryview, ...] = field(init=False, repr=False, compare=False)
     _next: tuple[memoryview, ...] = field(init=False, repr=False, compare=False)
 
@@ -67,6 +69,8 @@ class Datastore:
                 raise ModelFileError(f"a context of {n} tokens holds an id beyond {self.vocab_size - 1}", _AGAIN)
             if len(followers) and not (followers.min() >= 0 and followers.max() < self.vocab_size):
                 raise ModelFileError(f"a follower of {n} tokens is beyond {self.vocab_size - 1}", _AGAIN)
+        if self.laws is not None and self.laws.vocab_size != self.vocab_size:
+            raise ModelFileError(f"laws of {self.laws.vocab_size} ids in a datastore of {self.vocab_size}", _AGAIN)
         # A search in Python's own numbers takes a microsecond; one through numpy four.
         object.__setattr__(self, "_keys", tuple(np.ascontiguousarray(c, np.int64).data for c in self.contexts))
         object.__setattr__(self, "_next", tuple(np.ascontiguousarray(f, np.int32).data for f in self.followers))
@@ -109,6 +113,7 @@ def count(
     *,
     least: int = LEAST,
     record: Mapping[str, Any] | None = None,
+    laws: Laws | None = None,
 ) -> Datastore:
     """The datastore of texts, each given as its ids and how many of them are its prompt.
 
@@ -137,7 +142,7 @@ def count(
         raise InvalidValue("texts without an answer", "at least one")
     kept = [_most_frequent(np.concatenate(of, axis=1), least if n else 1) for n, of in enumerate(pairs)]
     facts = {"texts": answers, "answer_tokens": tokens, "least": least, **(record or {})}
-    return Datastore(vocab_size, tokenizer, tuple(k for k, _ in kept), tuple(f for _, f in kept), facts)
+    return Datastore(vocab_size, tokenizer, tuple(k for k, _ in kept), tuple(f for _, f in kept), facts, laws)
 
 
 def _most_frequent(pairs: Array, least: int) -> tuple[Array, Array]:
@@ -160,6 +165,8 @@ def save(datastore: Datastore, folder: Path) -> None:
     for n, (contexts, followers) in enumerate(zip(datastore.contexts, datastore.followers, strict=True), 1):
         tensors[f"contexts.{n}"] = np.ascontiguousarray(contexts, np.int64)
         tensors[f"followers.{n}"] = np.ascontiguousarray(followers, np.int32)
+    if datastore.laws is not None:
+        tensors |= datastore.laws.tensors()
     facts = {
         "format": FORMAT,
         "vocab_size": datastore.vocab_size,
@@ -184,9 +191,11 @@ def load(folder: Path) -> Datastore:
         tensors = load_file(folder / TENSORS)
         if facts["format"] != FORMAT:
             raise ModelFileError(f"{folder / FACTS} is not of format {FORMAT}", f"update draftproof, or {_AGAIN}")
-        orders = range(1, len(tensors) // 2 + 1)
+        orders = range(1, sum(name.startswith("followers.") for name in tensors) + 1)
         contexts, followers = (tuple(tensors[f"{what}.{n}"] for n in orders) for what in ("contexts", "followers"))
-        return Datastore(int(facts["vocab_size"]), facts["tokenizer"], contexts, followers, facts["record"])
+        vocab_size = int(facts["vocab_size"])
+        laws = Laws.of(tensors, vocab_size) if "laws.begins" in tensors else None
+        return Datastore(vocab_size, facts["tokenizer"], contexts, followers, facts["record"], laws)
     except (json.JSONDecodeError, UnicodeDecodeError, SafetensorError, OSError) as error:
         raise ModelFileError(f"cannot read the datastore in {folder}: {error}", _AGAIN) from error
     except (KeyError, TypeError, ValueError) as error:

@@ -1,40 +1,54 @@
 """The retrieval drafter: what the text itself, or else the target's earlier answers, say comes next.
 
-What it is for: open-ended text, where `lookup` finds nothing in most rounds; it costs as little. Every drafted token
-has the longest context that is known: of the text's own n-grams down to pairs, of a datastore (`datastore`) down to
-pairs, of the text's single tokens, of the datastore's.
+What it is for: open-ended text, where `lookup` finds nothing in most rounds; it costs little. Every drafted token has
+the longest context that is known: of the text's own n-grams down to pairs, of a datastore (`datastore`) down to
+pairs, of the text's single tokens, of the datastore's. Above temperature 0, where the datastore has laws (`laws`), a
+token is drawn: from the law of the longest context, mixed with what the text itself has after its own.
 
-Guarantees: point masses only; a proposal depends on the request's own tokens and on the datastore, which never changes.
-What it does not do: learn from other requests.
+Guarantees: a drawn token's q is the law it was drawn from, the others are point masses; a proposal depends on the
+request's own tokens and on the datastore, which never changes; a block of drawn tokens is as long as was asked for,
+whatever they are. What it does not do: learn from other requests.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
-from typing import TYPE_CHECKING
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from draftproof.dist import Dist
 from draftproof.draft.base import DraftRequest, Proposal
 from draftproof.draft.datastore import ORDERS, Datastore, load
+from draftproof.draft.laws import Laws
 from draftproof.draft.lookup import IndexingDrafter, LookupDrafter, NgramIndex
 from draftproof.draft.shipped import folder_of, shipped
+from draftproof.sampling.legal import Number
 
 if TYPE_CHECKING:
     from draftproof.registry import DraftContext
 
 SINGLE = 1  # a context that says little: the text's own comes after all longer ones
+OWN = (0, 20, 50, 75, 80, 90)
+"""Percent of a law that the token gets which came after the text's own last so many tokens. Their best values for
+SmolLM2's answers at T = 1 (docs/retrieval.md)."""
 
 
 class RetrievalDrafter(IndexingDrafter):
     """longest: most tokens of a context of the text's own. sure: propose only after two or more tokens that the text
-    has had before, or the most that the datastore knows; for chains in which another drafter follows.
+    has had before, or the most that the datastore knows; for chains in which another drafter follows. exact: laws in
+    Fractions, at temperature 1; for proofs.
     """
 
     name = "retrieval"
 
-    def __init__(self, datastore: Datastore, longest: int = 5, *, sure: bool = False) -> None:
+    def __init__(self, datastore: Datastore, longest: int = 5, *, sure: bool = False, exact: bool = False) -> None:
         super().__init__(longest, SINGLE)
         self.datastore = datastore
+        self._exact = exact
         known = range(1, longest + ORDERS + 1)
         self._strata = frozenset(
             stratum for stratum in known if not sure or SINGLE < stratum <= longest or stratum == longest + ORDERS
@@ -42,14 +56,61 @@ class RetrievalDrafter(IndexingDrafter):
         self._sources = [tuple(_sources(known, longest)) for known in range(max(longest, ORDERS) + 1)]
 
     def propose(self, requests: Seq[DraftRequest]) -> list[Proposal]:
-        proposals = []
-        for request in requests:
-            found = list(self._continue(request.tokens, self._index(request), request.limit))
-            # How the first token was found tells most about the block.
-            stratum = found[0][1] if found else 0
-            tokens = [token for token, _ in found] if stratum in self._strata else []
-            proposals.append(Proposal(tokens, drafter=self.name, stratum=stratum))
-        return proposals
+        laws = self.datastore.laws
+        return [
+            self._found(request) if laws is None or not request.sampler.temperature else self._drawn(request, laws)
+            for request in requests
+        ]
+
+    def _found(self, request: DraftRequest) -> Proposal:
+        """Point masses, as many as are known."""
+        found = list(self._continue(request.tokens, self._index(request), request.limit))
+        # How the first token was found tells most about the block.
+        stratum = found[0][1] if found else 0
+        tokens = [token for token, _ in found] if stratum in self._strata else []
+        return Proposal(tokens, drafter=self.name, stratum=stratum)
+
+    def _drawn(self, request: DraftRequest, laws: Laws) -> Proposal:
+        """Tokens drawn one after another, as many as were asked for."""
+        index, stratum = self._index(request), 0
+        tail = list(request.tokens[-max(self.longest, ORDERS) :])
+        tokens: list[int] = []
+        qs: list[Dist] = []
+        for k in range(request.limit):
+            own, size = self._own(request.tokens, tail, index)
+            order, ids, shares = laws.after(tail[-ORDERS:])
+            if not k:
+                stratum = _stratum(size, order, self.longest)
+                if stratum not in self._strata:
+                    break
+            if size:
+                _mix(ids, shares, own, OWN[min(size, len(OWN) - 1)])
+            q = self._law(ids, shares, request.sampler.temperature, laws.vocab_size)
+            token = request.sampler.draw(q, k)
+            tokens.append(token)
+            qs.append(q)
+            tail.append(token)
+        # Drawn tokens are accepted otherwise than found ones: strata of their own.
+        return Proposal(tokens, qs, drafter=self.name, stratum=stratum + self.longest + ORDERS)
+
+    def _own(self, tokens: Seq[int], tail: Seq[int], index: NgramIndex) -> tuple[int, int]:
+        """What came after the longest ending that the text has had before, and of how many tokens it is; 0 of none."""
+        for size in range(min(self.longest, len(tail)), 0, -1):
+            place = index.after(tail[-size:])
+            if place is not None:
+                return tokens[place], size
+        return 0, 0
+
+    def _law(self, ids: Seq[int], shares: Seq[int], temperature: Number, size: int) -> Dist:
+        if self._exact:
+            assert temperature == 1
+            total = sum(shares)
+            weights: Any = np.array([Fraction(share, total) for share in shares], dtype=object)
+            return Dist(weights, ids=np.array(ids, dtype=np.int64), size=size)
+        weights = np.array(shares, dtype=np.float64)
+        if temperature != 1:
+            weights = (weights / weights.max()) ** (1 / float(temperature))
+        return Dist.over_sum(weights, ids=np.array(ids, dtype=np.int64), size=size)
 
     def _continue(self, tokens: Seq[int], index: NgramIndex, limit: int) -> Iterator[tuple[int, int]]:
         """Tokens and their strata, one after another, until nothing is known."""
@@ -73,6 +134,27 @@ class RetrievalDrafter(IndexingDrafter):
                 if token is not None:
                     return token, self.longest + size
         return None
+
+
+def _stratum(size: int, order: int, longest: int) -> int:
+    """As for found tokens, of a text's own context of `size` tokens and the datastore's of `order`, 0 being none."""
+    if size > SINGLE:
+        return size
+    if order > SINGLE:
+        return longest + order
+    return SINGLE if size else longest + SINGLE
+
+
+def _mix(ids: list[int], shares: list[int], token: int, percent: int) -> None:
+    """Give `percent` of a law to one token, in place and in whole numbers."""
+    rest = sum(shares)
+    for i, share in enumerate(shares):
+        shares[i] = share * (100 - percent)
+    at = bisect_left(ids, token)
+    if at == len(ids) or ids[at] != token:
+        ids.insert(at, token)
+        shares.insert(at, 0)
+    shares[at] += rest * percent
 
 
 def _sources(known: int, longest: int) -> Iterator[tuple[bool, int]]:

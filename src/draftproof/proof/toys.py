@@ -9,12 +9,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
+from dataclasses import replace
 from fractions import Fraction
 
 from draftproof.dist import Dist
 from draftproof.draft.base import Drafter
 from draftproof.draft.chain import ChainDrafter
 from draftproof.draft.datastore import Datastore, count
+from draftproof.draft.laws import count_laws
 from draftproof.draft.lookup import LookupDrafter
 from draftproof.draft.model import ModelDrafter
 from draftproof.draft.none import NoDrafter
@@ -61,9 +63,14 @@ def mixed_script(vocab_size: int) -> Callable[[tuple[int, ...], tuple[int, ...]]
     return script
 
 
-def toy_datastore(vocab_size: int) -> Datastore:
-    """What follows what in a text that goes through all ids, EOS among them."""
-    return count([([i * i % vocab_size for i in range(3 * vocab_size)], 1)], vocab_size, "toy", least=1)
+def toy_datastore(vocab_size: int, *, laws: bool = False) -> Datastore:
+    """What follows what in a text that goes through all ids, EOS among them; with laws of that text and another."""
+    text = [i * i % vocab_size for i in range(3 * vocab_size)]
+    store = count([(text, 1)], vocab_size, "toy", least=1)
+    if not laws:
+        return store
+    other = [i * (i + 1) // 2 % vocab_size for i in range(4 * vocab_size)]
+    return replace(store, laws=count_laws([(text, 1), (other, 1)], vocab_size, least=2, most=3))
 
 
 DRAFTERS: dict[str, Callable[[int], Drafter]] = {
@@ -71,6 +78,9 @@ DRAFTERS: dict[str, Callable[[int], Drafter]] = {
     "lookup": lambda vocab_size: LookupDrafter(longest=3, shortest=1),
     "suffix": lambda vocab_size: SuffixDrafter(shortest=1),
     "retrieval": lambda vocab_size: RetrievalDrafter(toy_datastore(vocab_size), longest=2),
+    "retrieval, drawn": lambda vocab_size: RetrievalDrafter(
+        toy_datastore(vocab_size, laws=True), longest=2, exact=True
+    ),
     "model": lambda vocab_size: ModelDrafter(toy_target(vocab_size, "q")),
     "mixed": lambda vocab_size: ScriptedDrafter(mixed_script(vocab_size), name="mixed"),
     "lookup+model": lambda vocab_size: ChainDrafter(

@@ -25,8 +25,8 @@ class WorkingRow:
     """values: logits if `log`, else probabilities (float64 or Fractions), of `ids`, or of 0..size-1 if that is None.
 
     changed: whether `values` is an array of this row's own, and no longer just what the model said. peak: where the
-    model's largest value lies, the first of equals, if that is known: looking for it costs a pass over the row, so it is
-    kept until something is written.
+    model's largest value lies, the first of equals, if that is known: looking for it costs a pass over the row, so it
+    is kept until something is written.
     """
 
     __slots__ = ("_peak", "changed", "ids", "log", "size", "values")

@@ -76,6 +76,7 @@ class AdaptiveSchedule:
         self.acceptance = Acceptance()
         self._draft_seconds = defaultdict[str, Seconds](Seconds)  # of a token, by drafter
         self._asking_seconds = defaultdict[str, Seconds](Seconds)  # of a proposal
+        self._drawn = set[int]()  # requests whose drafts are drawn: one that is not verified says nothing of the next
         for name, each in (draft_seconds or {}).items():
             self._draft_seconds[name], self._asking_seconds[name] = Seconds(each), Seconds(longest * each)
         self._renewal = Renewal(measure_again)
@@ -188,6 +189,7 @@ class AdaptiveSchedule:
         elif proposed or self._idle >= self._idle_after:
             self._idle += 1
         self._since += 1
+        self._drawn.update(slot.id for slot, p in zip(record.slots, record.proposals, strict=True) if p.q is not None)
         if not proposed and record.read_prompt:
             self._asked = []  # a drafter that reads the target has nothing to go by before that
         asked = any(self._asked)
@@ -221,6 +223,7 @@ class AdaptiveSchedule:
 
     def forget(self, id: int) -> None:
         self._off.pop(id, None)
+        self._drawn.discard(id)
         self._catch_up()
         self.costs = self._renewal.leave(id, self.costs, self._elapsed)
 
@@ -257,7 +260,7 @@ class AdaptiveSchedule:
 
     def _cheap(self, slot: Slot) -> bool:
         known = self._asking_seconds[slot.drafter].value
-        return known is not None and known < CHEAP * self.costs.seconds(1, slot.length)
+        return known is not None and known < CHEAP * self.costs.seconds(1, slot.length) and slot.id not in self._drawn
 
     def _known_cap(self, slot: Slot, cap: int) -> int:
         return min(cap, FIRST_TRY) if self._draft_seconds[slot.drafter].value is None else cap

@@ -1,0 +1,254 @@
+"""Laws of a datastore: counted against a slow twin, drawn from as they are said to be, and refused where broken."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter, defaultdict
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftproof.dist import Dist
+from draftproof.draft.base import DraftRequest, Proposal
+from draftproof.draft.datastore import Datastore, count, load, save
+from draftproof.draft.laws import ORDERS, count_laws
+from draftproof.draft.retrieval import OWN, RetrievalDrafter
+from draftproof.errors import InvalidValue, ModelFileError
+
+VOCAB = 5
+
+corpora = st.lists(
+    st.tuples(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=40), st.integers(0, 3)), min_size=1, max_size=4
+).filter(lambda texts: any(len(ids) > n for ids, n in texts))
+
+
+def largest(law: dict[int, Fraction], most: int) -> dict[int, Fraction]:
+    kept = sorted(law, key=lambda token: (-law[token], token))[:most]
+    return {token: law[token] / sum(law[each] for each in kept) for token in kept}
+
+
+def slow_law(corpus: list[tuple[list[int], int]], context: tuple[int, ...], least: int, most: int) -> Any:
+    """Witten and Bell's mixture, from its definition and in Fractions; None for a context that has none."""
+    seen: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
+    for ids, prompt in corpus:
+        for at in range(prompt, len(ids)):
+            for order in range(min(at, ORDERS) + 1):
+                seen[tuple(ids[at - order : at])][ids[at]] += 1
+    counts, total = seen[context], seen[context].total()
+    if not context:
+        return largest({token: Fraction(n, total) for token, n in counts.items()}, 2 * most)
+    if total < (least if len(context) > 1 else 1):
+        return None
+    shorter = context[1:]
+    while (lower := slow_law(corpus, shorter, least, most)) is None:
+        shorter = shorter[1:]
+    own = Fraction(total, total + len(counts))
+    mixed = {t: own * Fraction(counts[t], total) + (1 - own) * lower.get(t, 0) for t in {*counts, *lower}}
+    return largest(mixed, most)
+
+
+@given(corpora, st.integers(1, 3))
+def test_laws_are_witten_and_bells_mixture_cut_to_the_likeliest_tokens(
+    corpus: list[tuple[list[int], int]], least: int
+) -> None:
+    most = VOCAB  # with fewer, rounding may choose between two that are equal
+    laws = count_laws(corpus, VOCAB, least=least, most=most)
+    for context in {tuple(ids[at - n : at]) for ids, _ in corpus for at in range(len(ids)) for n in range(min(at, 4))}:
+        known = context
+        while (want := slow_law(corpus, known, least, most)) is None:
+            known = known[1:]
+        order, ids, shares = laws.after(context)
+        assert order == len(known)
+        assert ids == sorted(token for token in want if round(255 * want[token] / max(want.values())))
+        for token, share in zip(ids, shares, strict=True):
+            assert share == pytest.approx(float(255 * want[token] / max(want.values())), abs=0.5 + 1e-9)
+
+
+def test_only_the_likeliest_are_kept_and_of_equals_those_of_smaller_ids() -> None:
+    laws = count_laws([([0, 3, 0, 2, 0, 1, 0, 4, 0, 4], 1)], VOCAB, least=1, most=1)
+    assert laws.after([0])[:2] == (1, [4])
+    assert laws.after([1])[1] == [0]
+    assert laws.after([]) == (0, [0, 4], [255, 128])
+    equals = count_laws([([0, 3, 4, 2], 1)], VOCAB, most=1)
+    assert equals.after([]) == (0, [2, 3], [255, 255])
+
+
+SAMPLE = [([0, 1, 2, 3, 4, 0, 1, 2, 4, 0, 1, 3, 3], 1), ([2, 2, 1, 0, 1, 2, 3], 0)]
+
+
+def store(*, laws: bool = True) -> Datastore:
+    made = count(SAMPLE, VOCAB, "t", least=1)
+    return replace(made, laws=count_laws(SAMPLE, VOCAB, least=2)) if laws else made
+
+
+def test_writing_and_reading_gives_the_same_laws_and_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        save(store(), tmp_path / name)
+    assert (tmp_path / "a" / "datastore.safetensors").read_bytes() == (
+        tmp_path / "b" / "datastore.safetensors"
+    ).read_bytes()
+    read, made = load(tmp_path / "a").laws, store().laws
+    assert read is not None
+    assert made is not None
+    for context in ([], [1], [0, 1], [2, 0, 1], [3, 3, 3], [4, 4]):
+        assert read.after(context) == made.after(context)
+    assert len(read) == len(made) == len(made.begins) - 1
+    save(store(laws=False), tmp_path / "none")
+    assert load(tmp_path / "none").laws is None
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"contexts": lambda x: (x[0][:0], *x[1:])},
+        {"contexts": lambda x: (x[0] + 1, *x[1:])},
+        {"contexts": lambda x: (x[0], x[1][::-1], *x[2:])},
+        {"contexts": lambda x: (x[0], x[1] + VOCAB, *x[2:])},
+        {"contexts": lambda x: x[:-1]},
+        {"begins": lambda x: x[:-1]},
+        {"begins": lambda x: x + 1},
+        {"begins": lambda x: np.r_[x[:-1], x[-1] + 1]},
+        {"begins": lambda x: np.r_[x[0], x[2], x[1], x[3:]]},
+        {"begins": lambda x: np.r_[x[:2], x[1], x[3:]]},
+        {"ids": lambda x: x[::-1].copy()},
+        {"ids": lambda x: x - 1},
+        {"ids": lambda x: x + 1},
+        {"shares": lambda x: x * 0},
+        {"shares": lambda x: x[:-1]},
+    ],
+)
+def test_laws_that_are_not_whole_are_refused(broken: dict[str, Any]) -> None:
+    laws = store().laws
+    assert laws is not None
+    ((name, change),) = broken.items()
+    with pytest.raises(ModelFileError):
+        replace(laws, **{name: change(getattr(laws, name))})
+
+
+def test_laws_of_another_vocabulary_texts_without_answers_and_counts_below_one_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match="laws of"):
+        replace(count(SAMPLE, VOCAB + 1, "t"), laws=store().laws)
+    with pytest.raises(InvalidValue, match="without an answer"):
+        count_laws([([1, 2], 2)], VOCAB)
+    for wrong in ({"least": 0}, {"most": 0}):
+        with pytest.raises(InvalidValue, match="at least 1"):
+            count_laws(SAMPLE, VOCAB, **wrong)
+    save(store(), tmp_path)
+    from safetensors.numpy import load_file, save_file
+
+    tensors = load_file(tmp_path / "datastore.safetensors")
+    del tensors["laws.shares"]
+    save_file(tensors, tmp_path / "datastore.safetensors")
+    with pytest.raises(ModelFileError, match=r"laws\.shares"):
+        load(tmp_path)
+
+
+class Drawing:
+    """A sampler that notes each q and draws the token that a list says."""
+
+    def __init__(self, temperature: float, tokens: list[int]) -> None:
+        self.temperature, self.tokens = temperature, tokens
+        self.seen: list[dict[int, float]] = []
+
+    def distribution(self, rows: Any, row: int, drafted: Any, temperature: Any = None) -> Dist:
+        raise AssertionError("there is no draft model")
+
+    def draw(self, q: Dist, index: int) -> int:
+        assert index == len(self.seen)
+        self.seen.append({q.token_at(i): float(q.prob(q.token_at(i))) for i in range(len(q.weights))})
+        return self.tokens[index]
+
+
+def ask(text: list[int], sampler: Drawing, *, longest: int = 5, sure: bool = False, exact: bool = False) -> Proposal:
+    drafter = copy.deepcopy(RetrievalDrafter(store(), longest, sure=sure, exact=exact))
+    drafter.open(0)
+    (proposal,) = drafter.propose([DraftRequest(0, text, 1, len(sampler.tokens), sampler)])
+    return proposal
+
+
+def slow_q(text: list[int], drawn: list[int], longest: int, temperature: float) -> tuple[dict[int, float], int, int]:
+    """The law of the longest context that is known, mixed with what the text has after its own longest ending."""
+    laws, ending = store().laws, [*text, *drawn]
+    assert laws is not None
+    order, ids, shares = laws.after(ending[-ORDERS:])
+    q = {token: share / sum(shares) for token, share in zip(ids, shares, strict=True)}
+    size = 0
+    for size in range(min(longest, len(ending)), -1, -1):
+        places = [at for at in range(size, len(text)) if text[at - size : at] == ending[len(ending) - size :]]
+        if size and places:
+            part = OWN[min(size, 5)] / 100
+            q = {token: (1 - part) * share for token, share in q.items()}
+            q[text[places[-1]]] = q.get(text[places[-1]], 0) + part
+            break
+    tempered = {token: share ** (1 / temperature) for token, share in q.items()}
+    return {token: each / sum(tempered.values()) for token, each in tempered.items()}, size, order
+
+
+@given(
+    st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=14),
+    st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=5),
+    st.integers(1, 6),
+    st.sampled_from([0.5, 1.0, 1.7]),
+)
+def test_a_drawn_tokens_q_is_the_law_of_its_context_mixed_with_the_texts_own(
+    text: list[int], tokens: list[int], longest: int, temperature: float
+) -> None:
+    sampler = Drawing(temperature, tokens)
+    proposal = ask(text, sampler, longest=longest)
+    assert list(proposal.tokens) == tokens  # as many as were asked for, whatever they are
+    assert proposal.q is not None
+    for k, (seen, q) in enumerate(zip(sampler.seen, proposal.q, strict=True)):
+        want, size, order = slow_q(text, tokens[:k], longest, temperature)
+        assert seen == pytest.approx(want, rel=1e-12)
+        assert q is not None
+        assert {i: x for i, x in enumerate(q.dense().tolist()) if x} == pytest.approx(seen, rel=1e-12)
+        if not k:
+            base = longest + ORDERS
+            expected = size if size > 1 else longest + order if order > 1 else 1 if size else longest + 1
+            assert proposal.stratum == base + expected
+    if temperature == 1:
+        exact = Drawing(1, tokens)
+        ask(text, exact, longest=longest, exact=True)
+        assert exact.seen == [pytest.approx(seen, rel=1e-12) for seen in sampler.seen]
+
+
+def test_the_longer_the_texts_own_match_the_more_of_the_law_it_gets() -> None:
+    shares = []
+    for size in range(1, 7):
+        ending = [0, 2, 4, 3, 0, 2][6 - size :]
+        text = [*ending, 1, 1, 1, *ending]
+        sampler = Drawing(1.0, [0])
+        ask(text, sampler)
+        want, found, _ = slow_q(text, [], 5, 1.0)
+        assert found == min(size, 5)
+        assert sampler.seen[0] == pytest.approx(want)
+        shares.append(sampler.seen[0][1])
+    assert shares[1] < shares[2] < shares[3] < shares[4] == shares[5]
+    assert shares[4] >= 0.9
+
+
+def test_at_temperature_zero_drafts_are_the_point_masses_that_they_are_without_laws() -> None:
+    for text in ([0, 1], [2, 0, 1], [3, 3], [4]):
+        sampler = Drawing(0, [0] * 4)
+        without = RetrievalDrafter(store(laws=False))
+        without.open(0)
+        (want,) = without.propose([DraftRequest(0, text, 1, 4, sampler)])
+        assert ask(text, sampler) == want
+        assert want.q is None
+        (drawn,) = without.propose([DraftRequest(0, text, 1, 4, Drawing(1, [0] * 4))])
+        assert drawn == want  # nor can there be others
+
+
+def test_in_front_of_another_drafter_only_what_it_is_sure_of_is_drawn() -> None:
+    asked = {(2, 0, 1, 3, 0, 1): True, (4, 0, 1): True, (4, 3): False, (4, 3, 4): False}
+    for text, sure in asked.items():
+        sampler = Drawing(1.0, [0, 0])
+        proposal = ask(list(text), sampler, sure=True)
+        assert bool(proposal.tokens) == bool(sampler.seen) == sure, text
+        assert len(ask(list(text), Drawing(1.0, [0, 0])).tokens) == 2
