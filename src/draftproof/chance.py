@@ -265,8 +265,10 @@ def pick(weights: npt.NDArray[np.float64], u: float, sums: Sequence[float] | Non
     `pick_slowly`. The few numbers that are left are Python's own: a numpy function that has not run since the model's
     pass is not in the caches any more, and costs more than they do.
     """
-    if len(weights) <= 2 * BLOCK:
-        return pick_slowly(weights, u)
+    if len(weights) <= BLOCK:
+        running = list(accumulate(weights.tolist()))
+        index = bisect_right(running, u * running[-1])
+        return index if index < len(running) and weights[index] > 0 else _nearest(weights, index)
     running = list(accumulate(block_sums(weights) if sums is None else sums))
     goal = u * running[-1]
     block = bisect_right(running, goal)

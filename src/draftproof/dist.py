@@ -118,7 +118,7 @@ class Dist:
         """Probability of one token."""
         where = token
         if self.ids is not None:
-            where = 0 if len(self.ids) == 1 else int(np.searchsorted(self.ids, token))
+            where = 0 if len(self.ids) == 1 else int(self.ids.searchsorted(token))
             if where == len(self.ids) or self.ids[where] != token:
                 return 0
         weight = _scalar(self.weights[where])

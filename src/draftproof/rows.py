@@ -80,6 +80,11 @@ class DraftSampler:
     def temperature(self) -> Number:
         return self._sequence.params.temperature
 
+    @property
+    def ratio(self) -> bool:
+        # Rules that may look at drafted values do not weigh q (`Verifier.any_schedule`).
+        return not self._verifier.any_schedule
+
     def distribution(self, rows: Rows, row: int, drafted: Seq[int], temperature: float | None = None) -> Dist:
         try:
             return self._sequence.controls.distribution(rows, row, drafted, temperature)

@@ -19,7 +19,13 @@ from draftproof.draft.base import DraftRequest, Proposal
 from draftproof.draft.datastore import Datastore, count, load, save
 from draftproof.draft.laws import ORDERS, count_laws
 from draftproof.draft.retrieval import OWN, RetrievalDrafter
+from draftproof.engine import Engine
 from draftproof.errors import InvalidValue, ModelFileError
+from draftproof.proof.toys import toy_model
+from draftproof.sampling.params import SamplingParams
+from draftproof.schedule.fixed import FixedSchedule
+from draftproof.target.table import TableTarget
+from draftproof.verify import BlockVerifier, MatchVerifier, TokenVerifier
 
 VOCAB = 5
 
@@ -152,8 +158,8 @@ def test_laws_of_another_vocabulary_texts_without_answers_and_counts_below_one_a
 class Drawing:
     """A sampler that notes each q and draws the token that a list says."""
 
-    def __init__(self, temperature: float, tokens: list[int]) -> None:
-        self.temperature, self.tokens = temperature, tokens
+    def __init__(self, temperature: float, tokens: list[int], *, ratio: bool = True) -> None:
+        self.temperature, self.tokens, self.ratio = temperature, tokens, ratio
         self.seen: list[dict[int, float]] = []
 
     def distribution(self, rows: Any, row: int, drafted: Any, temperature: Any = None) -> Dist:
@@ -233,9 +239,12 @@ def test_the_longer_the_texts_own_match_the_more_of_the_law_it_gets() -> None:
     assert shares[4] >= 0.9
 
 
-def test_at_temperature_zero_drafts_are_the_point_masses_that_they_are_without_laws() -> None:
+@pytest.mark.parametrize(("temperature", "ratio"), [(0, True), (1, False), (0, False)])
+def test_at_temperature_zero_or_without_p_over_q_drafts_are_the_point_masses_that_they_are_without_laws(
+    temperature: float, ratio: bool
+) -> None:
     for text in ([0, 1], [2, 0, 1], [3, 3], [4]):
-        sampler = Drawing(0, [0] * 4)
+        sampler = Drawing(temperature, [0] * 4, ratio=ratio)
         without = RetrievalDrafter(store(laws=False))
         without.open(0)
         (want,) = without.propose([DraftRequest(0, text, 1, 4, sampler)])
@@ -243,6 +252,19 @@ def test_at_temperature_zero_drafts_are_the_point_masses_that_they_are_without_l
         assert want.q is None
         (drawn,) = without.propose([DraftRequest(0, text, 1, 4, Drawing(1, [0] * 4))])
         assert drawn == want  # nor can there be others
+
+
+def test_the_engine_says_whether_its_verifier_accepts_by_p_over_q() -> None:
+    drawn = {}
+    for name, verifier in {"token": TokenVerifier, "block": BlockVerifier, "match": MatchVerifier}.items():
+        drafter = RetrievalDrafter(replace(store(), tokenizer="toy"), exact=True)
+        engine = Engine(TableTarget(toy_model(VOCAB)), drafter=drafter, verifier=verifier(), schedule=FixedSchedule(2))
+        seen: list[Proposal] = []
+        propose = drafter.propose
+        drafter.propose = lambda requests, ask=propose, note=seen: note.extend(ask(requests)) or note[-len(requests) :]  # type: ignore[method-assign]
+        engine.generate([0, 1, 0], SamplingParams(max_tokens=8, ignore_eos=True))
+        drawn[name] = any(p.q is not None for p in seen)
+    assert drawn == {"token": True, "block": True, "match": False}
 
 
 def test_in_front_of_another_drafter_only_what_it_is_sure_of_is_drawn() -> None:

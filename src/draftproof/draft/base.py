@@ -23,7 +23,14 @@ class Sampler(Protocol):
 
     @property
     def temperature(self) -> Number:
-        """The request's; at 0 a token that was drawn is no more likely to be accepted than the best one."""
+        """The request's."""
+        ...
+
+    @property
+    def ratio(self) -> bool:
+        """Whether the verifier accepts by p/q: then a token drawn from a q like p is accepted more often than a point
+        mass; elsewhere the most likely token is.
+        """
         ...
 
     def distribution(self, rows: Rows, row: int, drafted: Seq[int], temperature: float | None = None) -> Dist:

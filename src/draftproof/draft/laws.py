@@ -50,6 +50,9 @@ class Laws:
     shares: Array
     _keys: tuple[memoryview, ...] = field(init=False, repr=False, compare=False)
     _first: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    _begins: memoryview = field(init=False, repr=False, compare=False)
+    _ids: memoryview = field(init=False, repr=False, compare=False)
+    _shares: memoryview = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         counts = [len(keys) for keys in self.contexts]
@@ -74,7 +77,14 @@ class Laws:
             raise ModelFileError(
                 "laws: ids that do not ascend inside the vocabulary, or a share of 0", "make them again"
             )
+        # Python's own numbers: searching and slicing through numpy takes several times as long.
         object.__setattr__(self, "_keys", tuple(np.ascontiguousarray(keys, np.int64).data for keys in self.contexts))
+        for name, values, dtype in (
+            ("_begins", self.begins, np.int64),
+            ("_ids", self.ids, np.int32),
+            ("_shares", self.shares, np.uint8),
+        ):
+            object.__setattr__(self, name, np.ascontiguousarray(values, dtype).data)
         object.__setattr__(self, "_first", tuple(int(n) for n in np.cumsum([0, *counts])))
 
     @classmethod
@@ -102,8 +112,9 @@ class Laws:
             key = _number(tokens[len(tokens) - n :], self.vocab_size)
             at = bisect_left(self._keys[n], key)
             if at < len(self._keys[n]) and self._keys[n][at] == key:
-                begin, end = self.begins[self._first[n] + at : self._first[n] + at + 2].tolist()
-                return n, self.ids[begin:end].tolist(), self.shares[begin:end].tolist()
+                place = self._first[n] + at
+                begin, end = self._begins[place], self._begins[place + 1]
+                return n, self._ids[begin:end].tolist(), self._shares[begin:end].tolist()
         raise AssertionError("the empty context has a law")
 
 

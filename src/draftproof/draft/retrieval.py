@@ -2,8 +2,9 @@
 
 What it is for: open-ended text, where `lookup` finds nothing in most rounds; it costs little. Every drafted token has
 the longest context that is known: of the text's own n-grams down to pairs, of a datastore (`datastore`) down to
-pairs, of the text's single tokens, of the datastore's. Above temperature 0, where the datastore has laws (`laws`), a
-token is drawn: from the law of the longest context, mixed with what the text itself has after its own.
+pairs, of the text's single tokens, of the datastore's. Above temperature 0, where the datastore has laws (`laws`) and
+the verifier accepts by p/q, a token is drawn: from the law of the longest context, mixed with what the text itself has
+after its own.
 
 Guarantees: a drawn token's q is the law it was drawn from, the others are point masses; a proposal depends on the
 request's own tokens and on the datastore, which never changes; a block of drawn tokens is as long as was asked for,
@@ -16,7 +17,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from draftproof.registry import DraftContext
 
 SINGLE = 1  # a context that says little: the text's own comes after all longer ones
-OWN = (0, 20, 50, 75, 80, 90)
+OWN = (0, 20, 60, 75, 80, 90)
 """Percent of a law that the token gets which came after the text's own last so many tokens. Their best values for
 SmolLM2's answers at T = 1 (docs/retrieval.md)."""
 
@@ -58,7 +59,9 @@ class RetrievalDrafter(IndexingDrafter):
     def propose(self, requests: Seq[DraftRequest]) -> list[Proposal]:
         laws = self.datastore.laws
         return [
-            self._found(request) if laws is None or not request.sampler.temperature else self._drawn(request, laws)
+            self._drawn(request, laws)
+            if laws is not None and request.sampler.temperature and request.sampler.ratio
+            else self._found(request)
             for request in requests
         ]
 
@@ -105,12 +108,13 @@ class RetrievalDrafter(IndexingDrafter):
         if self._exact:
             assert temperature == 1
             total = sum(shares)
-            weights: Any = np.array([Fraction(share, total) for share in shares], dtype=object)
-            return Dist(weights, ids=np.array(ids, dtype=np.int64), size=size)
-        weights = np.array(shares, dtype=np.float64)
+            fractions = np.array([Fraction(share, total) for share in shares], dtype=object)
+            return Dist(fractions, ids=np.array(ids, dtype=np.int64), size=size)
+        weights = [float(share) for share in shares]
         if temperature != 1:
-            weights = (weights / weights.max()) ** (1 / float(temperature))
-        return Dist.over_sum(weights, ids=np.array(ids, dtype=np.int64), size=size)
+            power, most = 1 / float(temperature), max(weights)
+            weights = [(share / most) ** power for share in weights]
+        return Dist(np.array(weights), ids=np.array(ids, dtype=np.int64), size=size, total=sum(weights))
 
     def _continue(self, tokens: Seq[int], index: NgramIndex, limit: int) -> Iterator[tuple[int, int]]:
         """Tokens and their strata, one after another, until nothing is known."""
