@@ -268,7 +268,7 @@ def pick(weights: npt.NDArray[np.float64], u: float, sums: Sequence[float] | Non
     if len(weights) <= BLOCK:
         running = list(accumulate(weights.tolist()))
         index = bisect_right(running, u * running[-1])
-        return index if index < len(running) and weights[index] > 0 else _nearest(weights, index)
+        return index if index < len(running) else _nearest(weights, index)
     running = list(accumulate(block_sums(weights) if sums is None else sums))
     goal = u * running[-1]
     block = bisect_right(running, goal)
