@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from draftproof.dist import Dist
 from draftproof.draft.base import DraftRequest, Proposal
 from draftproof.draft.datastore import Datastore, count, load, save
-from draftproof.draft.laws import ORDERS, count_laws
+from draftproof.draft.laws import ORDERS, Laws, count_laws
 from draftproof.draft.retrieval import OWN, RetrievalDrafter
 from draftproof.engine import Engine
 from draftproof.errors import InvalidValue, ModelFileError
@@ -105,6 +105,10 @@ def test_writing_and_reading_gives_the_same_laws_and_the_same_bytes(tmp_path: Pa
     for context in ([], [1], [0, 1], [2, 0, 1], [3, 3, 3], [4, 4]):
         assert read.after(context) == made.after(context)
     assert len(read) == len(made) == len(made.begins) - 1
+    wide = count_laws([([70_000, 3, 70_000, 5], 1)], 70_001)  # ids that two bytes do not hold
+    assert (
+        Laws.of(wide.tensors(), 70_001).after([70_000]) == wide.after([70_000]) == (1, [3, 5, 70_000], [255, 255, 102])
+    )
     save(store(laws=False), tmp_path / "none")
     assert load(tmp_path / "none").laws is None
 
@@ -142,7 +146,7 @@ def test_laws_of_another_vocabulary_texts_without_answers_and_counts_below_one_a
         replace(count(SAMPLE, VOCAB + 1, "t"), laws=store().laws)
     with pytest.raises(InvalidValue, match="without an answer"):
         count_laws([([1, 2], 2)], VOCAB)
-    for wrong in ({"least": 0}, {"most": 0}):
+    for wrong in ({"least": 0}, {"most": 0}, {"most": 128}):
         with pytest.raises(InvalidValue, match="at least 1"):
             count_laws(SAMPLE, VOCAB, **wrong)
     save(store(), tmp_path)

@@ -194,7 +194,7 @@ def load(folder: Path) -> Datastore:
         orders = range(1, sum(name.startswith("followers.") for name in tensors) + 1)
         contexts, followers = (tuple(tensors[f"{what}.{n}"] for n in orders) for what in ("contexts", "followers"))
         vocab_size = int(facts["vocab_size"])
-        laws = Laws.of(tensors, vocab_size) if "laws.begins" in tensors else None
+        laws = Laws.of(tensors, vocab_size) if "laws.sizes" in tensors else None
         return Datastore(vocab_size, facts["tokenizer"], contexts, followers, facts["record"], laws)
     except (json.JSONDecodeError, UnicodeDecodeError, SafetensorError, OSError) as error:
         raise ModelFileError(f"cannot read the datastore in {folder}: {error}", _AGAIN) from error

@@ -92,12 +92,16 @@ class Laws:
         """From named arrays, as `tensors` gives them. Raises KeyError for one that is missing, ModelFileError."""
         orders = range(sum(name.startswith("laws.contexts.") for name in tensors))
         contexts = tuple(tensors[f"laws.contexts.{n}"] for n in orders)
-        return cls(vocab_size, contexts, tensors["laws.begins"], tensors["laws.ids"], tensors["laws.shares"])
+        begins = np.cumsum(np.r_[0, tensors["laws.sizes"]], dtype=np.int64)
+        return cls(vocab_size, contexts, begins, tensors["laws.ids"].astype(np.int32), tensors["laws.shares"])
 
     def tensors(self) -> dict[str, Array]:
-        """All arrays by name, for a file."""
-        contexts = {f"laws.contexts.{n}": keys for n, keys in enumerate(self.contexts)}
-        return {**contexts, "laws.begins": self.begins, "laws.ids": self.ids, "laws.shares": self.shares}
+        """Arrays by name, for a file: ids of a small vocabulary in two bytes, sizes of laws instead of their places."""
+        named: dict[str, Array] = {f"laws.contexts.{n}": keys for n, keys in enumerate(self.contexts)}
+        named["laws.sizes"] = np.diff(self.begins).astype(np.uint8)
+        named["laws.ids"] = self.ids.astype(np.uint16 if self.vocab_size <= 2**16 else np.int32)
+        named["laws.shares"] = self.shares
+        return named
 
     def __deepcopy__(self, memo: dict[int, object]) -> Laws:
         return self  # immutable
@@ -121,10 +125,10 @@ class Laws:
 def count_laws(texts: Iterable[tuple[Seq[int], int]], vocab_size: int, *, least: int = LEAST, most: int = MOST) -> Laws:
     """The laws of texts, each given as its ids and how many of them are its prompt; only tokens of answers follow.
 
-    Raises InvalidValue for least or most below 1 and for texts without an answer.
+    Raises InvalidValue for least below 1, most outside 1..127 and texts without an answer.
     """
-    if least < 1 or most < 1:
-        raise InvalidValue(f"least={least}, most={most}", "at least 1")
+    if least < 1 or not 1 <= most <= 127:  # the sizes of laws are bytes in a file
+        raise InvalidValue(f"least={least}, most={most}", "least at least 1, most 1 to 127")
     seen: list[dict[Context, Counter[int]]] = [defaultdict(Counter) for _ in range(ORDERS + 1)]
     for ids, prompt_length in texts:
         for at in range(prompt_length, len(ids)):
