@@ -81,9 +81,10 @@ class DraftSampler:
         return self._sequence.params.temperature
 
     @property
-    def ratio(self) -> bool:
-        # Rules that may look at drafted values do not weigh q (`Verifier.any_schedule`).
-        return not self._verifier.any_schedule
+    def draws(self) -> bool:
+        # Verifiers that allow any schedule do not weigh q.
+        ratio = not self._verifier.any_schedule
+        return ratio and self.temperature > 0 and not self._sequence.controls.narrow
 
     def distribution(self, rows: Rows, row: int, drafted: Seq[int], temperature: float | None = None) -> Dist:
         try:

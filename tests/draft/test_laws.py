@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter, defaultdict
+from collections.abc import Sequence as Seq
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -21,11 +22,12 @@ from draftproof.draft.laws import ORDERS, Laws, count_laws
 from draftproof.draft.retrieval import OWN, RetrievalDrafter
 from draftproof.engine import Engine
 from draftproof.errors import InvalidValue, ModelFileError
-from draftproof.proof.toys import toy_model
+from draftproof.proof.toys import toy_target
+from draftproof.registry import DraftContext, make_drafter
+from draftproof.sampling.constraint import TokenAutomaton
 from draftproof.sampling.params import SamplingParams
 from draftproof.schedule.fixed import FixedSchedule
-from draftproof.target.table import TableTarget
-from draftproof.verify import BlockVerifier, MatchVerifier, TokenVerifier
+from draftproof.verify import BlockVerifier, CoupledVerifier, MatchVerifier, TokenVerifier, Verifier
 
 VOCAB = 5
 
@@ -162,8 +164,8 @@ def test_laws_of_another_vocabulary_texts_without_answers_and_counts_below_one_a
 class Drawing:
     """A sampler that notes each q and draws the token that a list says."""
 
-    def __init__(self, temperature: float, tokens: list[int], *, ratio: bool = True) -> None:
-        self.temperature, self.tokens, self.ratio = temperature, tokens, ratio
+    def __init__(self, temperature: float, tokens: list[int], *, draws: bool = True) -> None:
+        self.temperature, self.tokens, self.draws = temperature, tokens, draws
         self.seen: list[dict[int, float]] = []
 
     def distribution(self, rows: Any, row: int, drafted: Any, temperature: Any = None) -> Dist:
@@ -175,8 +177,8 @@ class Drawing:
         return self.tokens[index]
 
 
-def ask(text: list[int], sampler: Drawing, *, longest: int = 5, sure: bool = False, exact: bool = False) -> Proposal:
-    drafter = copy.deepcopy(RetrievalDrafter(store(), longest, sure=sure, exact=exact))
+def ask(text: list[int], sampler: Drawing, *, longest: int = 5, **options: Any) -> Proposal:
+    drafter = copy.deepcopy(RetrievalDrafter(store(), longest, **options))
     drafter.open(0)
     (proposal,) = drafter.propose([DraftRequest(0, text, 1, len(sampler.tokens), sampler)])
     return proposal
@@ -243,12 +245,9 @@ def test_the_longer_the_texts_own_match_the_more_of_the_law_it_gets() -> None:
     assert shares[4] >= 0.9
 
 
-@pytest.mark.parametrize(("temperature", "ratio"), [(0, True), (1, False), (0, False)])
-def test_at_temperature_zero_or_without_p_over_q_drafts_are_the_point_masses_that_they_are_without_laws(
-    temperature: float, ratio: bool
-) -> None:
+def test_where_drawing_does_not_pay_drafts_are_the_point_masses_that_they_are_without_laws() -> None:
     for text in ([0, 1], [2, 0, 1], [3, 3], [4]):
-        sampler = Drawing(temperature, [0] * 4, ratio=ratio)
+        sampler = Drawing(1, [0] * 4, draws=False)
         without = RetrievalDrafter(store(laws=False))
         without.open(0)
         (want,) = without.propose([DraftRequest(0, text, 1, 4, sampler)])
@@ -258,17 +257,51 @@ def test_at_temperature_zero_or_without_p_over_q_drafts_are_the_point_masses_tha
         assert drawn == want  # nor can there be others
 
 
-def test_the_engine_says_whether_its_verifier_accepts_by_p_over_q() -> None:
-    drawn = {}
-    for name, verifier in {"token": TokenVerifier, "block": BlockVerifier, "match": MatchVerifier}.items():
-        drafter = RetrievalDrafter(replace(store(), tokenizer="toy"), exact=True)
-        engine = Engine(TableTarget(toy_model(VOCAB)), drafter=drafter, verifier=verifier(), schedule=FixedSchedule(2))
-        seen: list[Proposal] = []
-        propose = drafter.propose
-        drafter.propose = lambda requests, ask=propose, note=seen: note.extend(ask(requests)) or note[-len(requests) :]  # type: ignore[method-assign]
-        engine.generate([0, 1, 0], SamplingParams(max_tokens=8, ignore_eos=True))
-        drawn[name] = any(p.q is not None for p in seen)
-    assert drawn == {"token": True, "block": True, "match": False}
+@pytest.mark.parametrize(
+    ("verifier", "asked", "drawn"),
+    [
+        (TokenVerifier(), {}, True),
+        (BlockVerifier(), {"temperature": 0.5}, True),
+        (TokenVerifier(), {"top_k": 2, "banned_ids": [1]}, True),
+        (MatchVerifier(), {}, False),
+        (CoupledVerifier(), {}, False),
+        (TokenVerifier(), {"temperature": 0}, False),
+        (TokenVerifier(), {"allowed_ids": [0, 1, 2]}, False),
+        (TokenVerifier(), {"grammar": TokenAutomaton({0: {0: 0, 1: 0, 2: 0}}, {0})}, False),
+    ],
+)
+def test_tokens_are_drawn_where_that_is_accepted_more_often(verifier: Verifier, asked: Any, drawn: bool) -> None:
+    drafter = RetrievalDrafter(store())
+    engine = Engine(toy_target(VOCAB), drafter=drafter, verifier=verifier, schedule=FixedSchedule(2))
+    seen: list[Proposal] = []
+    propose = drafter.propose
+
+    def noted(requests: Seq[DraftRequest]) -> list[Proposal]:
+        answers = propose(requests)
+        seen.extend(answers)
+        return answers
+
+    drafter.propose = noted  # type: ignore[method-assign]
+    params = SamplingParams(max_tokens=8, ignore_eos="grammar" not in asked, **asked)
+    for seed in range(5):
+        engine.generate([0, 1, 0], replace(params, seed=seed))
+    assert any(p.tokens for p in seen)
+    assert all((p.q is not None) == drawn for p in seen if p.tokens)
+
+
+def test_a_target_with_more_ids_than_the_datastore_gets_laws_over_its_own(tmp_path: Path) -> None:
+    save(store(), tmp_path)
+    target = toy_target(VOCAB + 2)
+    drafter = make_drafter(
+        f"retrieval:{tmp_path}", DraftContext("", target, None, load_model=lambda name: (target, None))
+    )
+    engine = Engine(target, drafter=drafter, schedule=FixedSchedule(3))
+    result = engine.generate([0, 1, 0, VOCAB + 1], SamplingParams(max_tokens=30, seed=1, ignore_eos=True))
+    assert result.speculation.drafted > 0
+    (q,) = ask([VOCAB, VOCAB + 1, 1, VOCAB], Drawing(1.0, [VOCAB + 1]), vocab_size=VOCAB + 2).q or ()
+    assert q is not None
+    assert q.size == VOCAB + 2
+    assert q.prob(VOCAB + 1) == pytest.approx(OWN[1] / 100)  # the text's own may be an id that the store has not
 
 
 def test_in_front_of_another_drafter_only_what_it_is_sure_of_is_drawn() -> None:

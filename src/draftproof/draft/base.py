@@ -27,9 +27,9 @@ class Sampler(Protocol):
         ...
 
     @property
-    def ratio(self) -> bool:
-        """Whether the verifier accepts by p/q: then a token drawn from a q like p is accepted more often than a point
-        mass; elsewhere the most likely token is.
+    def draws(self) -> bool:
+        """Whether a token drawn from a q like p is accepted more often than the most likely one: above temperature 0,
+        by a verifier that accepts by p/q, and where no grammar or list of allowed ids leaves p on few tokens.
         """
         ...
 

@@ -2,9 +2,9 @@
 
 What it is for: open-ended text, where `lookup` finds nothing in most rounds; it costs little. Every drafted token has
 the longest context that is known: of the text's own n-grams down to pairs, of a datastore (`datastore`) down to
-pairs, of the text's single tokens, of the datastore's. Above temperature 0, where the datastore has laws (`laws`) and
-the verifier accepts by p/q, a token is drawn: from the law of the longest context, mixed with what the text itself has
-after its own.
+pairs, of the text's single tokens, of the datastore's. Where the datastore has laws (`laws`) and drawing is accepted
+more often (`Sampler.draws`: above temperature 0), a token is drawn: from the law of the longest context, mixed with
+what the text itself has after its own.
 
 Guarantees: a drawn token's q is the law it was drawn from, the others are point masses; a proposal depends on the
 request's own tokens and on the datastore, which never changes; a block of drawn tokens is as long as was asked for,
@@ -40,15 +40,24 @@ SmolLM2's answers at T = 1 (docs/retrieval.md)."""
 
 class RetrievalDrafter(IndexingDrafter):
     """longest: most tokens of a context of the text's own. sure: propose only after two or more tokens that the text
-    has had before, or the most that the datastore knows; for chains in which another drafter follows. exact: laws in
-    Fractions, at temperature 1; for proofs.
+    has had before, or the most that the datastore knows; for chains in which another drafter follows. vocab_size: of
+    the target, where it is larger than the datastore's. exact: laws in Fractions, at temperature 1; for proofs.
     """
 
     name = "retrieval"
 
-    def __init__(self, datastore: Datastore, longest: int = 5, *, sure: bool = False, exact: bool = False) -> None:
+    def __init__(
+        self,
+        datastore: Datastore,
+        longest: int = 5,
+        *,
+        sure: bool = False,
+        vocab_size: int | None = None,
+        exact: bool = False,
+    ) -> None:
         super().__init__(longest, SINGLE)
         self.datastore = datastore
+        self._vocab_size = datastore.vocab_size if vocab_size is None else vocab_size
         self._exact = exact
         known = range(1, longest + ORDERS + 1)
         self._strata = frozenset(
@@ -59,9 +68,7 @@ class RetrievalDrafter(IndexingDrafter):
     def propose(self, requests: Seq[DraftRequest]) -> list[Proposal]:
         laws = self.datastore.laws
         return [
-            self._drawn(request, laws)
-            if laws is not None and request.sampler.temperature and request.sampler.ratio
-            else self._found(request)
+            self._drawn(request, laws) if laws is not None and request.sampler.draws else self._found(request)
             for request in requests
         ]
 
@@ -88,7 +95,7 @@ class RetrievalDrafter(IndexingDrafter):
                     break
             if size:
                 _mix(ids, shares, own, OWN[min(size, len(OWN) - 1)])
-            q = self._law(ids, shares, request.sampler.temperature, laws.vocab_size)
+            q = self._law(ids, shares, request.sampler.temperature)
             token = request.sampler.draw(q, k)
             tokens.append(token)
             qs.append(q)
@@ -104,7 +111,8 @@ class RetrievalDrafter(IndexingDrafter):
                 return tokens[place], size
         return 0, 0
 
-    def _law(self, ids: Seq[int], shares: Seq[int], temperature: Number, size: int) -> Dist:
+    def _law(self, ids: Seq[int], shares: Seq[int], temperature: Number) -> Dist:
+        size = self._vocab_size
         if self._exact:
             assert temperature == 1
             total = sum(shares)
@@ -176,7 +184,7 @@ def make_retrieval(context: DraftContext) -> RetrievalDrafter:
     """The drafter of "retrieval" or "retrieval:FOLDER". Raises ModelNotFound, ModelFileError, VocabularyMismatch."""
     datastore = load(folder_of("retrieval", context.argument, context.target.name))
     datastore.check(_fingerprint(context), context.target.vocab_size)
-    return RetrievalDrafter(datastore, sure=context.followed)
+    return RetrievalDrafter(datastore, sure=context.followed, vocab_size=context.target.vocab_size)
 
 
 def make_auto(context: DraftContext) -> RetrievalDrafter | LookupDrafter:
@@ -184,7 +192,7 @@ def make_auto(context: DraftContext) -> RetrievalDrafter | LookupDrafter:
     if context.target.name in shipped("retrieval"):
         datastore = load(folder_of("retrieval", "", context.target.name))
         if datastore.fits(_fingerprint(context), context.target.vocab_size):  # a folder may have a model's name
-            return RetrievalDrafter(datastore)
+            return RetrievalDrafter(datastore, vocab_size=context.target.vocab_size)
     return LookupDrafter()
 
 

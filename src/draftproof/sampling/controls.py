@@ -106,6 +106,11 @@ class Controls:
         twin._cursor = copy.deepcopy(self._cursor, memo)
         return twin
 
+    @property
+    def narrow(self) -> bool:
+        """Whether a grammar or a list of allowed ids may leave few tokens in a row."""
+        return self._cursor is not None or self._masks.allowed is not None
+
     def distribution(
         self,
         rows: Rows,
