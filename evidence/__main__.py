@@ -2,7 +2,7 @@
 
 Each goes on from what it has already saved. Not here, because they need other programs: `evidence.audit_peers` for
 llama-cpp-python and `evidence.audit_http` (docs/audit.md says how to run them); because they need a folder of prompts:
-`evidence.free_drafters` and `evidence/dspark_eval.py`.
+`evidence.free_drafters`, `evidence.drawn_drafts` and `evidence/dspark_eval.py`.
 """
 
 from __future__ import annotations

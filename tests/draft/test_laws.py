@@ -19,7 +19,7 @@ from draftproof.dist import Dist
 from draftproof.draft.base import DraftRequest, Proposal
 from draftproof.draft.datastore import Datastore, count, load, save
 from draftproof.draft.laws import ORDERS, Laws, count_laws
-from draftproof.draft.retrieval import OWN, RetrievalDrafter
+from draftproof.draft.retrieval import FOUND, OWN, RetrievalDrafter
 from draftproof.engine import Engine
 from draftproof.errors import InvalidValue, ModelFileError
 from draftproof.proof.toys import toy_target
@@ -190,14 +190,24 @@ def slow_q(text: list[int], drawn: list[int], longest: int, temperature: float) 
     assert laws is not None
     order, ids, shares = laws.after(ending[-ORDERS:])
     q = {token: share / sum(shares) for token, share in zip(ids, shares, strict=True)}
+
+    def give(token: int, percent: int) -> None:
+        for each in q:
+            q[each] *= 1 - percent / 100
+        q[token] = q.get(token, 0) + percent / 100
+
     size = 0
     for size in range(min(longest, len(ending)), -1, -1):
         places = [at for at in range(size, len(text)) if text[at - size : at] == ending[len(ending) - size :]]
         if size and places:
-            part = OWN[min(size, 5)] / 100
-            q = {token: (1 - part) * share for token, share in q.items()}
-            q[text[places[-1]]] = q.get(text[places[-1]], 0) + part
             break
+    if size < 2:
+        found = [(n, store().follower(ending[-n:])) for n in (3, 2) if n <= len(ending)]
+        known = [(n, token) for n, token in found if token is not None]
+        if known:
+            give(known[0][1], FOUND[known[0][0]])
+    if size:
+        give(text[places[-1]], OWN[order > 1][min(size, 5)])
     tempered = {token: share ** (1 / temperature) for token, share in q.items()}
     return {token: each / sum(tempered.values()) for token, each in tempered.items()}, size, order
 
@@ -241,7 +251,7 @@ def test_the_longer_the_texts_own_match_the_more_of_the_law_it_gets() -> None:
         assert found == min(size, 5)
         assert sampler.seen[0] == pytest.approx(want)
         shares.append(sampler.seen[0][1])
-    assert shares[1] < shares[2] < shares[3] < shares[4] == shares[5]
+    assert shares[0] < shares[1] < shares[2] <= shares[3] <= shares[4] == shares[5]
     assert shares[4] >= 0.9
 
 
@@ -301,7 +311,7 @@ def test_a_target_with_more_ids_than_the_datastore_gets_laws_over_its_own(tmp_pa
     (q,) = ask([VOCAB, VOCAB + 1, 1, VOCAB], Drawing(1.0, [VOCAB + 1]), vocab_size=VOCAB + 2).q or ()
     assert q is not None
     assert q.size == VOCAB + 2
-    assert q.prob(VOCAB + 1) == pytest.approx(OWN[1] / 100)  # the text's own may be an id that the store has not
+    assert q.prob(VOCAB + 1) == pytest.approx(OWN[0][1] / 100)  # the text's own may be an id that the store has not
 
 
 def test_in_front_of_another_drafter_only_what_it_is_sure_of_is_drawn() -> None:

@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from draftproof.registry import DraftContext
 
 SINGLE = 1  # a context that says little: the text's own comes after all longer ones
-OWN = (0, 20, 60, 75, 80, 90)
-"""Percent of a law that the token gets which came after the text's own last so many tokens. Their best values for
-SmolLM2's answers at T = 1 (docs/retrieval.md)."""
+OWN = ((0, 50, 90, 95, 95, 95), (0, 20, 60, 85, 90, 95))
+"""Percent of a law that the token gets which came after the text's own last so many tokens: where the law is one of at
+most one token, and of more. These and the next were best for answers to fresh prompts at T = 1 (docs/retrieval.md)."""
+FOUND = (0, 0, 20, 30)
+"""Percent that the datastore's follower of so many tokens gets, unless the text has had two or more before."""
 
 
 class RetrievalDrafter(IndexingDrafter):
@@ -93,8 +95,11 @@ class RetrievalDrafter(IndexingDrafter):
                 stratum = _stratum(size, order, self.longest)
                 if stratum not in self._strata:
                     break
+            if size <= SINGLE:
+                self._mix_found(ids, shares, tail)
             if size:
-                _mix(ids, shares, own, OWN[min(size, len(OWN) - 1)])
+                percents = OWN[order > SINGLE]
+                _mix(ids, shares, own, percents[min(size, len(percents) - 1)])
             q = self._law(ids, shares, request.sampler.temperature)
             token = request.sampler.draw(q, k)
             tokens.append(token)
@@ -110,6 +115,14 @@ class RetrievalDrafter(IndexingDrafter):
             if place is not None:
                 return tokens[place], size
         return 0, 0
+
+    def _mix_found(self, ids: list[int], shares: list[int], tail: Seq[int]) -> None:
+        """Give a share to what most often came after the last tokens, at temperature 0 too."""
+        for size in range(min(ORDERS, len(tail)), SINGLE, -1):
+            token = self.datastore.follower(tail[-size:])
+            if token is not None:
+                _mix(ids, shares, token, FOUND[size])
+                return
 
     def _law(self, ids: Seq[int], shares: Seq[int], temperature: Number) -> Dist:
         size = self._vocab_size
