@@ -272,10 +272,23 @@ def test_of_drawn_tokens_none_is_drawn_that_is_not_verified_and_found_ones_besid
         emitted = [[7, 8], [8]]
         accepted = [min(1, admitted[0]), 0]
         schedule.observe(RoundRecord(slots, proposals, admitted, accepted, emitted, 2 + sum(admitted), 12.0, 0.01, 0.0))
-    assert lengths[0] == admitted[0]
+        assert lengths[0] == admitted[0]
     assert (lengths[1], admitted[1]) == (4, 0)
-    schedule.forget(0)
-    assert schedule.lengths([Slot(0, 100, 64, "d")]) == [4]  # another request with that id may find
+    assert schedule.lengths([Slot(1, 100, 64, "d")]) == [4]
+    assert schedule.lengths([Slot(2, 100, 64, "d")]) != [4]  # of another request nobody knows; it may draw
+    schedule.forget(1)
+    assert schedule.lengths([Slot(1, 100, 64, "d")]) != [4]
+
+
+def test_a_block_that_ends_after_a_drawn_token_is_verified_as_if_it_did_not():
+    """Eight tokens pay where one does not. How many there are may depend on one that was drawn: EOS ends a block."""
+    for drawn in (True, False):
+        schedule = AdaptiveSchedule(CostCurve({1: 1.0, 2: 1.7, 9: 1.7}, refine=False), 8, draft_seconds={"d": 0.0})
+        slots = [Slot(0, 100, 64, "d")]
+        assert schedule.lengths(slots) == [8]
+        whole, short = (Proposal([7] * n, [object()] * n if drawn else None, "d") for n in (8, 1))
+        assert schedule.admit(slots, [whole]) == [8]
+        assert schedule.admit(slots, [short]) == [1 if drawn else 0]
 
 
 def test_a_costly_chain_of_drafters_is_judged_by_what_its_members_achieved():

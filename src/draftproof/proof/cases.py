@@ -30,6 +30,8 @@ VERIFIERS = ("token", "block", "match", "coupled")
 # the second it hardly ever does, so that the schedule goes off, watches unverified point masses, and comes back.
 CHEAP_ROWS = {1: 1.0, 2: 1.2, 4: 1.5}
 DEAR_ROWS = {1: 1.0, 2: 1.55, 4: 2.6}
+# Further rows are free once there is one: a block may be worth verifying where its first token alone is not.
+STEPPED_ROWS = {1: 1.0, 2: 1.7, 4: 1.7}
 # Where a change of width is dear, widths are chosen for several rounds: the schedule changes its mind within an answer.
 LEVEL_ROWS, DEAR_CHANGE = {1: 1.0, 2: 1.05, 4: 1.3}, 0.4
 FREE_DRAFTS = {"lookup": 0.0, "suffix": 0.0, "retrieval": 0.0, "mixed": 0.0}
@@ -49,6 +51,7 @@ SCHEDULES: dict[str, Callable[[int], Schedule]] = {
     "fixed": FixedSchedule,
     "adaptive": _adaptive(CHEAP_ROWS),
     "adaptive, dear rows": _adaptive(DEAR_ROWS),
+    "adaptive, stepped rows": _adaptive(STEPPED_ROWS),
     "adaptive, seldom asked": _adaptive(DEAR_ROWS, idle=1),
     "adaptive, dear changes": _adaptive(LEVEL_ROWS, DEAR_CHANGE),
     "adaptive, learning later": _adaptive(DEAR_ROWS, at_once=0, together=2),

@@ -76,7 +76,9 @@ class AdaptiveSchedule:
         self.acceptance = Acceptance()
         self._draft_seconds = defaultdict[str, Seconds](Seconds)  # of a token, by drafter
         self._asking_seconds = defaultdict[str, Seconds](Seconds)  # of a proposal
-        self._drawn = set[int]()  # requests whose drafts are drawn: one that is not verified says nothing of the next
+        # A drawn token that is not verified says nothing of the next, so such drafters are costly whatever they cost.
+        self._drawers = set[str]()  # drafters that have drawn tokens,
+        self._finders = set[int]()  # requests for which they have found some
         for name, each in (draft_seconds or {}).items():
             self._draft_seconds[name], self._asking_seconds[name] = Seconds(each), Seconds(longest * each)
         self._renewal = Renewal(measure_again)
@@ -149,8 +151,12 @@ class AdaptiveSchedule:
         return _Choice(lengths, survivals[costly[0]][0], drafting(1))
 
     def admit(self, slots: Seq[Slot], proposals: Seq[Proposal]) -> list[int]:
-        # What a costly drafter drafted is paid for and was decided before: its rows are verified.
-        weighed = [not p.tokens or self._cheap(slot) for slot, p in zip(slots, proposals, strict=True)]
+        # What a costly drafter drafted is paid for and was decided before: its rows are verified. So are tokens that
+        # were drawn: how many there are may depend on them (a block ends after EOS), and whether one is verified must
+        # not. The case "adaptive, stepped rows" of the proof is about that.
+        weighed = [
+            not p.tokens or (self._cheap(slot) and p.q is None) for slot, p in zip(slots, proposals, strict=True)
+        ]
         context = max((slot.length for slot in slots), default=0)
         best = self._best(slots, proposals, context) if any(weighed) else ()
         admitted = [
@@ -189,7 +195,11 @@ class AdaptiveSchedule:
         elif proposed or self._idle >= self._idle_after:
             self._idle += 1
         self._since += 1
-        self._drawn.update(slot.id for slot, p in zip(record.slots, record.proposals, strict=True) if p.q is not None)
+        for slot, p in zip(record.slots, record.proposals, strict=True):
+            if p.q is not None:
+                self._drawers.add(slot.drafter)
+            elif p.tokens:
+                self._finders.add(slot.id)
         if not proposed and record.read_prompt:
             self._asked = []  # a drafter that reads the target has nothing to go by before that
         asked = any(self._asked)
@@ -223,7 +233,7 @@ class AdaptiveSchedule:
 
     def forget(self, id: int) -> None:
         self._off.pop(id, None)
-        self._drawn.discard(id)
+        self._finders.discard(id)
         self._catch_up()
         self.costs = self._renewal.leave(id, self.costs, self._elapsed)
 
@@ -260,7 +270,11 @@ class AdaptiveSchedule:
 
     def _cheap(self, slot: Slot) -> bool:
         known = self._asking_seconds[slot.drafter].value
-        return known is not None and known < CHEAP * self.costs.seconds(1, slot.length) and slot.id not in self._drawn
+        return (
+            known is not None
+            and known < CHEAP * self.costs.seconds(1, slot.length)
+            and (slot.drafter not in self._drawers or slot.id in self._finders)
+        )
 
     def _known_cap(self, slot: Slot, cap: int) -> int:
         return min(cap, FIRST_TRY) if self._draft_seconds[slot.drafter].value is None else cap
