@@ -85,11 +85,11 @@ class RetrievalDrafter(IndexingDrafter):
     def _drawn(self, request: DraftRequest, laws: Laws) -> Proposal:
         """Tokens drawn one after another, as many as were asked for."""
         index, stratum = self._index(request), 0
-        tail = list(request.tokens[-max(self.longest, ORDERS) :])
+        tail = list(request.tokens[-max(self.longest, ORDERS) - 1 :])  # one more: an ending has a token before it
         tokens: list[int] = []
         qs: list[Dist] = []
         for k in range(request.limit):
-            own, size = self._own(request.tokens, tail, index)
+            own, size = index.find(tail)
             order, ids, shares = laws.after(tail[-ORDERS:])
             if not k:
                 stratum = _stratum(size, order, self.longest)
@@ -99,7 +99,7 @@ class RetrievalDrafter(IndexingDrafter):
                 self._mix_found(ids, shares, tail)
             if size:
                 percents = OWN[order > SINGLE]
-                _mix(ids, shares, own, percents[min(size, len(percents) - 1)])
+                _mix(ids, shares, request.tokens[own], percents[min(size, len(percents) - 1)])
             q = self._law(ids, shares, request.sampler.temperature)
             token = request.sampler.draw(q, k)
             tokens.append(token)
@@ -107,14 +107,6 @@ class RetrievalDrafter(IndexingDrafter):
             tail.append(token)
         # Drawn tokens are accepted otherwise than found ones: strata of their own.
         return Proposal(tokens, qs, drafter=self.name, stratum=stratum + self.longest + ORDERS)
-
-    def _own(self, tokens: Seq[int], tail: Seq[int], index: NgramIndex) -> tuple[int, int]:
-        """What came after the longest ending that the text has had before, and of how many tokens it is; 0 of none."""
-        for size in range(min(self.longest, len(tail)), 0, -1):
-            place = index.after(tail[-size:])
-            if place is not None:
-                return tokens[place], size
-        return 0, 0
 
     def _mix_found(self, ids: list[int], shares: list[int], tail: Seq[int]) -> None:
         """Give a share to what most often came after the last tokens, at temperature 0 too."""
