@@ -56,7 +56,7 @@ def test_a_right_verifier_gets_through_and_a_wrong_one_does_not(pytester: pytest
         from draftproof.verify import TokenVerifier
 
         def test_right(lossless):
-            assert lossless.verifier(TokenVerifier, vocab_sizes=[3], lengths=[2], tokens=3) == 8
+            assert lossless.verifier(TokenVerifier, vocab_sizes=[3], lengths=[2], tokens=3) == 9
 
         def test_wrong(lossless):
             lossless.verifier(ReplacementFromP, vocab_sizes=[3], lengths=[2], tokens=3)
