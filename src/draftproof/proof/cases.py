@@ -24,6 +24,7 @@ from draftproof.schedule.base import Schedule
 from draftproof.schedule.costs import CostCurve
 from draftproof.schedule.fixed import FixedSchedule
 from draftproof.schedule.later import AT_ONCE, TOGETHER
+from draftproof.schedule.prefix import PrefixSchedule
 
 VERIFIERS = ("token", "block", "match", "coupled")
 # Fixed costs: a proof must not read clocks. On the first curve drafting pays until acceptance is seen to be poor; on
@@ -55,6 +56,7 @@ SCHEDULES: dict[str, Callable[[int], Schedule]] = {
     "adaptive, seldom asked": _adaptive(DEAR_ROWS, idle=1),
     "adaptive, dear changes": _adaptive(LEVEL_ROWS, DEAR_CHANGE),
     "adaptive, learning later": _adaptive(DEAR_ROWS, at_once=0, together=2),
+    "prefix, stepped rows": lambda length: PrefixSchedule(CostCurve(STEPPED_ROWS, refine=False), length, evidence=1),
 }
 VOCABULARIES = (2, 3, 4)
 LENGTHS = (0, 1, 2, 3)
