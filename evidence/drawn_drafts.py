@@ -9,9 +9,6 @@ so both are expectations and the difference has the error of the rows alone. Wri
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
 import numpy as np
 
 from draftproof.dist import Dist
@@ -23,9 +20,9 @@ from draftproof.registry import DraftContext, make_drafter
 from draftproof.sampling.params import SamplingParams
 from draftproof.target.base import Feed, LogitRows, Rows
 from draftproof.train.corpus import read_prompts
+from evidence.free_drafters import KINDS, asked
 from evidence.record import Record
 
-KINDS = ("chat", "code", "math")
 SEED = 20261201
 
 
@@ -45,13 +42,7 @@ class Sampler:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--prompts", type=Path, required=True)
-    parser.add_argument("--limit", type=int, default=32)
-    parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--weights", default="int8")
-    parser.add_argument("--activations", default="int8")
-    arguments = parser.parse_args()
+    arguments = asked(__doc__)
     options = LoadOptions(backend="openvino", weights=arguments.weights, activations=arguments.activations)
     target, tokenizer = load_target("smollm2", options)
     drafter = make_drafter("retrieval", DraftContext("", target, tokenizer, load_model=lambda name: (target, None)))

@@ -27,14 +27,19 @@ LENGTH = 5
 SEED = 20261130
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def asked(description: str | None) -> argparse.Namespace:
+    """The command line of scripts that measure drafters on a folder of prompts."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--prompts", type=Path, required=True)
     parser.add_argument("--limit", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--weights", default="int8")
     parser.add_argument("--activations", default="int8")
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = asked(__doc__)
     options = LoadOptions(backend="openvino", weights=arguments.weights, activations=arguments.activations)
     target, tokenizer = load_target("smollm2", options)
     record = Record("free-drafters")

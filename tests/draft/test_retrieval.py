@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from draftproof.draft import datastore as datastores
 from draftproof.draft.base import DraftRequest
 from draftproof.draft.chain import ChainDrafter
-from draftproof.draft.datastore import FACTS, ORDERS, TENSORS, Datastore, count, load, save
+from draftproof.draft.datastore import FACTS, TENSORS, Datastore, count, load, save
+from draftproof.draft.laws import ORDERS
 from draftproof.draft.retrieval import RetrievalDrafter, make_retrieval
 from draftproof.draft.shipped import folder_of, shipped
 from draftproof.errors import InvalidValue, ModelFileError, ModelNotFound, VocabularyMismatch

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from draftproof.draft.laws import Laws
+from draftproof.draft.laws import ORDERS, Laws, number
 from draftproof.errors import InvalidValue, ModelFileError, ModelNotFound, VocabularyMismatch
 from draftproof.models.cache import fresh_file, writing
 
@@ -30,8 +30,6 @@ Array = npt.NDArray[Any]
 
 TENSORS, FACTS = "datastore.safetensors", "datastore.json"
 FORMAT = 1
-ORDERS = 3
-"""Most tokens of a context. Three contexts of four ids fit into 63 bits for vocabularies of up to two million."""
 LARGEST_VOCAB = 2**21
 LEAST = 3
 """Fewest times a follower of two or more tokens must have been seen. Halves the size for 1 % of the drafted tokens."""
@@ -86,9 +84,7 @@ class Datastore:
         """What mostly came after these 1 to ORDERS tokens; None if they are not known."""
         if len(context) > len(self._keys):
             return None
-        key = 0
-        for token in context:
-            key = key * self.vocab_size + token
+        key = number(context, self.vocab_size)
         keys = self._keys[len(context) - 1]
         at = bisect_left(keys, key)
         return self._next[len(context) - 1][at] if at < len(keys) and keys[at] == key else None

@@ -28,7 +28,7 @@ Array = npt.NDArray[Any]
 Context = tuple[int, ...]
 
 ORDERS = 3
-"""Most tokens of a context."""
+"""Most tokens of a context. Three contexts of four ids fit into 63 bits for vocabularies of up to two million."""
 MOST = 10
 """Tokens of a law; twice as many of the empty context's."""
 LEAST = 3
@@ -113,7 +113,7 @@ class Laws:
     def after(self, tokens: Seq[int]) -> tuple[int, list[int], list[int]]:
         """The longest ending of `tokens` that is known: of how many tokens it is, ids ascending, and their shares."""
         for n in range(min(len(tokens), len(self._keys) - 1), -1, -1):
-            key = _number(tokens[len(tokens) - n :], self.vocab_size)
+            key = number(tokens[len(tokens) - n :], self.vocab_size)
             at = bisect_left(self._keys[n], key)
             if at < len(self._keys[n]) and self._keys[n][at] == key:
                 place = self._first[n] + at
@@ -179,7 +179,7 @@ def _packed(known: dict[Context, dict[int, float]], vocab_size: int) -> Laws:
         begins.append(len(ids))
     keys: list[list[int]] = [[] for _ in range(ORDERS + 1)]
     for context in ordered:
-        keys[len(context)].append(_number(context, vocab_size))
+        keys[len(context)].append(number(context, vocab_size))
     return Laws(
         vocab_size,
         tuple(np.array(each, np.int64) for each in keys),
@@ -189,7 +189,8 @@ def _packed(known: dict[Context, dict[int, float]], vocab_size: int) -> Laws:
     )
 
 
-def _number(context: Seq[int], vocab_size: int) -> int:
+def number(context: Seq[int], vocab_size: int) -> int:
+    """A context as one number in base `vocab_size`, oldest token first, as files hold it."""
     key = 0
     for token in context:
         key = key * vocab_size + token

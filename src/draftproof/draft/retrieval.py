@@ -23,8 +23,8 @@ import numpy as np
 
 from draftproof.dist import Dist
 from draftproof.draft.base import DraftRequest, Proposal
-from draftproof.draft.datastore import ORDERS, Datastore, load
-from draftproof.draft.laws import Laws
+from draftproof.draft.datastore import Datastore, load
+from draftproof.draft.laws import ORDERS, Laws
 from draftproof.draft.lookup import IndexingDrafter, LookupDrafter, NgramIndex
 from draftproof.draft.shipped import folder_of, shipped
 from draftproof.sampling.legal import Number
